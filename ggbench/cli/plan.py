@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
-    from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
+    from ggbench.sizing.plan_record import Budget, EnginePlan
 
 
 @click.command(
@@ -87,19 +87,18 @@ def command(
     if others and (ref.engine or setup.rpc_servers):
         raise UsageError("--or compares plans of GGUF files alone", "omit --or, --rpc or the other engine")
     memory = memory.of_model(ref, setup, hub)
-    alternative: PlanRow | None = None
     if ref.engine:
-        plan = _plan_elsewhere(ref, memory, no_measure, setup, hub)
+        plans = [_plan_elsewhere(ref, memory, no_measure, setup, hub)]
     else:
         plans = _plan_files(ref, _machines(memory, others), no_measure, setup, hub, output)
-        plan, alternative = plans[0]
-        if others:
-            _compare([each for each, _ in plans], output)
-    is_capped = any(0 < (row.n_ctx or 0) < (setup.n_ctx or 0) for row in plan.rows)
-    _show(plan, alternative, setup, output, is_named=bool(ref.quants), is_capped=is_capped)
-    misses = is_capped or not any(row.fits for row in plan.rows)
-    is_asked = bool(ref.quants) or len(plan.rows) == 1
-    raise click.exceptions.Exit(plan_exit_code(plan.rows, misses=is_asked and misses))
+    if others:
+        _compare(plans, output)
+    else:
+        _show(plans[0], setup, output, is_named=bool(ref.quants))
+    rows = [row for plan in plans for row in plan.rows]
+    misses = any(plan.is_capped for plan in plans) or not any(row.fits for row in rows)
+    is_asked = bool(ref.quants) or len(rows) == len(plans)
+    raise click.exceptions.Exit(plan_exit_code(rows, misses=is_asked and misses))
 
 
 def _machines(memory: BudgetOptions, others: tuple[str, ...]) -> list[BudgetOptions]:
@@ -126,28 +125,20 @@ def _of_gpu(memory: BudgetOptions, gpu: str) -> BudgetOptions:
     return msgspec.structs.replace(memory, gpu=(gpu,), ram=None if brings_memory(gpu) else memory.ram)
 
 
-def _show(
-    plan: EnginePlan,
-    alternative: PlanRow | None,
-    setup: LlamaConfig,
-    output: Output,
-    *,
-    is_named: bool,
-    is_capped: bool,
-) -> None:
+def _show(plan: EnginePlan, setup: LlamaConfig, output: Output, *, is_named: bool) -> None:
     from ggbench.show.plan import PLAN, plan_answer, plan_record
 
     if output.as_json:
-        output.record(PLAN, plan_record(plan, alternative))
+        output.record(PLAN, plan_record(plan))
     else:
         headers = "" if plan.listing is None else reading_notice(plan.listing, plan.moved_bytes)
-        output.answer(plan_answer(plan, alternative, headers, is_named=is_named, is_capped=is_capped))
+        output.answer(plan_answer(plan, headers, is_named=is_named))
     if not plan.budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
 
 
-def _compare(plans: Sequence[EnginePlan], output: Output) -> NoReturn:
-    """Show the plans of several machines and which to choose, and exit."""
+def _compare(plans: Sequence[EnginePlan], output: Output) -> None:
+    """Show the plans of several machines and which to choose."""
     from ggbench.decisions.machines import (
         PLAN_MACHINES,
         choose_machine,
@@ -162,8 +153,6 @@ def _compare(plans: Sequence[EnginePlan], output: Output) -> NoReturn:
         output.record(PLAN_MACHINES, machines_record(plans, choices))
     else:
         output.answer(machines_answer(plans, choices))
-    rows = [row for plan in plans for row in plan.rows]
-    raise click.exceptions.Exit(plan_exit_code(rows, misses=not any(row.fits for row in rows)))
 
 
 def _plan_files(
@@ -173,10 +162,8 @@ def _plan_files(
     setup: LlamaConfig,
     hub: HubOptions,
     output: Output,
-) -> list[tuple[EnginePlan, PlanRow | None]]:
-    """Plan GGUF files for each machine by running llama.cpp's allocator dry; also return a smaller quant that fits, if
-    none does.
-    """
+) -> list[EnginePlan]:
+    """Plan GGUF files for each machine by running llama.cpp's allocator dry."""
     from ggbench.engines.contract import launch_engine
     from ggbench.engines.llama.build import gpu_backends
     from ggbench.machine.gpus import visible_gpus
@@ -189,9 +176,8 @@ def _plan_files(
         if engine is None:
             engine = stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.decisions.plan import plan_model
-        from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
+        from ggbench.models.targets import resolve_headers, smaller_targets
         from ggbench.sizing.plan import PlanRequest
-        from ggbench.sizing.plan_record import EnginePlan
 
         draft = find_draft(machines[0].draft, setup, hub)
         with reading_headers(output) as on_progress:
@@ -204,15 +190,12 @@ def _plan_files(
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if may_add else ()
 
         importlib.import_module("ggbench.show.plan")  # while the worker starts
-        listing, moved_bytes = repo_read(targets) or (None, 0)
         found = []
         for memory, known in zip(machines, budgets, strict=True):
             budget = _completed(known, setup, targets, draft, compares=compares)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
             request = PlanRequest(budget, setup, memory.given, places_experts=compares)
-            plan = plan_model(targets, request, allocator, smaller)
-            whole = EnginePlan(budget, tuple(plan.rows), plan.sources, listing, moved_bytes)
-            found.append((whole, plan.alternative))
+            found.append(plan_model(targets, request, allocator, smaller))
     return found
 
 

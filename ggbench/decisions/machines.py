@@ -26,6 +26,7 @@ from ggbench.show.plan import (
     ROW,
     assumed_memory,
     at_n_ctx,
+    beyond_training,
     estimated_from,
     machine_values,
     row_values,
@@ -180,6 +181,7 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
         [Table((*_NAMES, *map(_of_row, front)), placed, style=lambda each: "" if each.row.fits else "dim")],
         [
             *dict.fromkeys(assumed_memory(plan.budget, plan.rows) for plan in plans),
+            beyond_training(plans[0]),
             estimated_from(plans[0].budget, rows),
             *map(_note, placed),
         ],

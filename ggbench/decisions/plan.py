@@ -6,18 +6,17 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import StoreError
 from ggbench.expect.loss import added
-from ggbench.models.targets import Target
+from ggbench.models.targets import Target, repo_read
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.health import has_runs
 from ggbench.show.words import say
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import Planners, PlanRequest
-from ggbench.sizing.plan_record import Budget, Change, PlanRow
+from ggbench.sizing.plan_record import Budget, Change, EnginePlan, PlanRow
 from ggbench.sizing.what_helps import with_other_quants
 
 if TYPE_CHECKING:
@@ -25,21 +24,12 @@ if TYPE_CHECKING:
     from ggbench.stats.intervals import Expected
 
 
-class ModelPlan(msgspec.Struct, frozen=True):
-    """A plan of the requested quants."""
-
-    rows: tuple[PlanRow, ...]
-    alternative: PlanRow | None
-    """A smaller quant that was not requested, if no row fits."""
-    sources: dict[str, str]
-
-
 def plan_model(
     targets: Sequence[Target],
     request: PlanRequest,
     allocator: DryAllocator,
     smaller: Callable[[int], Sequence[Target]],
-) -> ModelPlan:
+) -> EnginePlan:
     """Return the rows of all targets, and what would help.
 
     If no row fits, `smaller` returns other quants whose files take at most a number of bytes. Raises
@@ -56,7 +46,11 @@ def plan_model(
             fitting = next((([target], [row]) for target, row in found if row.fits), None)
             alternative = None if fitting is None else _estimated(*fitting, planners, request)[0]
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
-    return ModelPlan(tuple(rows), alternative, _sources(rows, request.budget, allocator))
+    listing, moved_bytes = repo_read(targets) or (None, 0)
+    sources = _sources(rows, request.budget, allocator)
+    return EnginePlan(
+        request.budget, tuple(rows), sources, listing, moved_bytes, alternative, request.setup.n_ctx
+    )
 
 
 def _estimated(

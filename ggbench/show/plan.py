@@ -289,21 +289,12 @@ _MOST_ROWS = 12
 """Quants in front if none was asked for by name, less those that the table by device takes."""
 
 
-def plan_answer(
-    plan: EnginePlan,
-    alternative: PlanRow | None = None,
-    headers: str = "",
-    *,
-    is_named: bool = True,
-    is_capped: bool = False,
-) -> Answer:
+def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -> Answer:
     """Return what fits, with the figures of each quant, and of each device if the model is on several.
 
-    `alternative` is a quant that was not asked for, shown if none of those fits; `headers` says what was read. Of many
-    quants that nobody named, those around the largest that fits are in front. `is_capped` says that less context is
-    planned than was asked for.
+    `headers` says what was read. Of many quants that nobody named, those around the largest that fits are in front.
     """
-    rows = [*plan.rows, *filter(None, [alternative])]
+    rows = [*plan.rows, *filter(None, [plan.alternative])]
     nearest = max(_misfits(plan.rows), key=lambda row: row.left_bytes or 0, default=None)
     largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     devices = () if largest is None else _apart(largest)
@@ -314,10 +305,10 @@ def plan_answer(
     n_more = len(rows) - len(front)
     whole = [_front_table(plan.budget, rows)] if n_more else []
     return Answer(
-        _sentence(plan, alternative, nearest),
+        _sentence(plan, nearest),
         "" if nearest is None or _fitting(plan.rows) else _next(nearest),
         parts,
-        _notes(plan.budget, rows, nearest, n_more, is_capped=is_capped),
+        _notes(plan, rows, nearest, n_more),
         [*whole, *_behind(plan, rows, headers)],
     )
 
@@ -330,16 +321,15 @@ def _misfits(rows: Sequence[PlanRow]) -> list[PlanRow]:
     return [row for row in rows if row.fits is False]
 
 
-def _notes(
-    budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_more: int, *, is_capped: bool
-) -> list[str]:
+def _notes(plan: EnginePlan, rows: Sequence[PlanRow], nearest: PlanRow | None, n_more: int) -> list[str]:
     """Return what to mind: an assumed memory, quants left out, troubles, a remedy, and what speeds are from."""
+    budget = plan.budget
     notes = [
         assumed_memory(budget, rows),
         card_order(budget, rows[0].setup),
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
         *map(_trouble, rows),
-        say("pick.beyond_training", n_ctx_train=rows[0].n_ctx_train) if is_capped else "",
+        beyond_training(plan),
         _reserve(budget, rows),
         "" if nearest is None else _remedy(budget, nearest),
         estimated_from(budget, rows),
@@ -377,7 +367,12 @@ def _trouble(row: PlanRow) -> str:
     return say("plan.incomplete", quant=row.quant) if row.missing_bytes else ""
 
 
-def _sentence(plan: EnginePlan, alternative: PlanRow | None, nearest: PlanRow | None) -> str:
+def beyond_training(plan: EnginePlan) -> str:
+    """Return that the model was trained with less context than was asked for; empty if it was not."""
+    return say("pick.beyond_training", n_ctx_train=plan.rows[0].n_ctx_train) if plan.is_capped else ""
+
+
+def _sentence(plan: EnginePlan, nearest: PlanRow | None) -> str:
     """Return which quants fit, and how much the nearest other one lacks."""
     fitting = sorted(_fitting(plan.rows), key=lambda row: -(row.weight_bytes or 0))
     of = [*fitting, *plan.rows][0]
@@ -392,7 +387,7 @@ def _sentence(plan: EnginePlan, alternative: PlanRow | None, nearest: PlanRow | 
     short = {"nearest": nearest.quant, "short": _short(nearest)}
     if fitting:
         return say("plan.fits_some", **values, **short)
-    other = "" if alternative is None else alternative.quant
+    other = "" if plan.alternative is None else plan.alternative.quant
     return say("plan.fits_other" if other else "plan.fits_none", **values, **short, other=other)
 
 
@@ -637,7 +632,7 @@ def row_values(row: PlanRow) -> dict[str, object]:
     return figure_values(PLAN_FIGURES.values(), row) | msgspec.structs.asdict(row) | own
 
 
-def plan_record(plan: EnginePlan, alternative: PlanRow | None) -> dict[str, object]:
+def plan_record(plan: EnginePlan) -> dict[str, object]:
     """Return a plan for JSON."""
     listing = plan.listing
     return {
@@ -647,5 +642,5 @@ def plan_record(plan: EnginePlan, alternative: PlanRow | None) -> dict[str, obje
         **{name: listing and getattr(listing, name) for name in ("repo", "commit", "listed_at", "total_bytes")},
         "moved_bytes": plan.moved_bytes,
         "rows": list(map(row_values, plan.rows)),
-        "alternative": alternative and row_values(alternative),
+        "alternative": plan.alternative and row_values(plan.alternative),
     }

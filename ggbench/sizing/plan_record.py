@@ -395,12 +395,21 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class EnginePlan(msgspec.Struct, frozen=True):
-    """The result of an engine's own `plan_model`, in the module `plan` of its folder."""
+    """A plan of the requested quants: what `plan_model` returns, here or in the module `plan` of an engine's folder."""
 
     budget: Budget
     rows: tuple[PlanRow, ...]
     sources: Mapping[str, str]
-    listing: RepoListing | None
+    listing: RepoListing | None = None
     """The repo's files; None if the Hub was not asked."""
     moved_bytes: int = 0
     """Bytes received over the network."""
+    alternative: PlanRow | None = None
+    """A smaller quant that was not requested, if no row fits."""
+    asked_n_ctx: int | None = None
+    """The n_ctx that was asked for; None for the default."""
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether less context is planned than was asked for, as the model was trained with less."""
+        return any(0 < (row.n_ctx or 0) < (self.asked_n_ctx or 0) for row in self.rows)

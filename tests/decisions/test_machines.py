@@ -42,7 +42,7 @@ def row(tok_s: float | None, n_ctx: int, *, fits: bool = True, changes: tuple[Ch
 def chosen(budgets: list[Budget], rows: list[PlanRow]) -> tuple[MachineChoice, list[str]]:
     """Return the choice and what is printed, whose JSON is checked."""
     choice = choose_machine(machine_names(budgets), rows)
-    plans = [EnginePlan(budget, (each,), {}, None) for budget, each in zip(budgets, rows, strict=True)]
+    plans = [EnginePlan(budget, (each,), {}) for budget, each in zip(budgets, rows, strict=True)]
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
         console.print(machines_answer(plans, [choice]))
@@ -102,10 +102,12 @@ def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
 def test_of_several_quants_the_largest_that_fits_is_in_front_and_the_others_behind() -> None:
     quants = [("q2_k", 3, True), ("q8_0", 8, True), ("bf16", 15, False)]
     rows = [replace(row(25.0, 9216, fits=fits), quant=quant, weight_bytes=gib * GIB) for quant, gib, fits in quants]
-    plans = [EnginePlan(budget, tuple(rows), {}, None) for budget in CARDS]
+    plans = [EnginePlan(budget, tuple(rows), {}, asked_n_ctx=rows[0].n_ctx) for budget in CARDS]
     choices = [choose_machine(machine_names(CARDS), [each, each]) for each in rows]
     answer = machines_answer(plans, choices)
     assert answer.text == choices[1].verdict
+    beyond = machines_answer([replace(each, asked_n_ctx=1 << 20) for each in plans], choices)
+    assert next(filter(None, beyond.notes)).startswith("The model was trained with")
     behind = "\n".join(each.markdown() for each in answer.why if isinstance(each, Facts))
     assert [choice.verdict in behind for choice in choices] == [True, False, True]
 

@@ -68,7 +68,7 @@ ROWS = (
 
 
 def planned(*rows: PlanRow, budget: Budget = BUDGET) -> EnginePlan:
-    return EnginePlan(budget, rows, SOURCES, None)
+    return EnginePlan(budget, rows, SOURCES)
 
 
 def about(rows: Sequence[PlanRow], budget: Budget = BUDGET) -> str:
@@ -87,7 +87,7 @@ def test_what_is_behind_a_plan(render: Callable[..., str], golden: Golden) -> No
 
 def test_a_plan_in_json() -> None:
     """The figures lie beside the record."""
-    text = PLAN.text(plan_record(planned(*ROWS), None))
+    text = PLAN.text(plan_record(planned(*ROWS)))
     check_document(text)
     rows = json.loads(text)["rows"]
     assert {"tok_s", "max_n_ctx", "limit_tok_s", "planned_n_ctx", "w_tokens_per_ms", "kld"} <= rows[0].keys()
@@ -111,7 +111,7 @@ def test_the_answer_is_which_quants_fit(rows: list[PlanRow], text: str) -> None:
 
 
 def test_a_quant_that_was_not_asked_for_is_named_if_only_it_fits() -> None:
-    answer = plan_answer(planned(FITS_NOT), FITS)
+    answer = plan_answer(replace(planned(FITS_NOT), alternative=FITS))
     assert answer.text.endswith("q8_0 is 1.40 GiB short, q4_k_m fits.")
     assert "| q4_k_m |" in answer.markdown()
 

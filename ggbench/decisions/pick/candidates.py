@@ -341,7 +341,7 @@ def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate
     elif pick.misses_speed_alone:
         matter = [*alternatives, *_close_misses(pick)]
     for candidate in (each.candidate for each in matter):
-        is_known = candidate.speed is not None and candidate.speed.is_timed
+        is_known = candidate.speed is not None and candidate.speed.tok_s.is_timed
         if not is_known and candidate.name not in tried:
             return candidate
     return None

@@ -50,7 +50,7 @@ def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
     if value < wanted:
         return NeedCheck("speed", wanted, value, False, speed.tok_s.high >= wanted, 1 - value / wanted)
     is_close = speed.tok_s.low < wanted
-    is_met = True if speed.is_timed or not is_close else None
+    is_met = True if speed.tok_s.is_timed or not is_close else None
     return NeedCheck("speed", wanted, value, is_met, is_close)
 
 

@@ -105,7 +105,7 @@ def clearly_slower(one: Candidate, other: Candidate) -> bool:
     """
     if one.speed is None or other.speed is None:
         return other.speed is not None
-    if one.speed.tok_s.basis == other.speed.tok_s.basis and not one.speed.is_timed:
+    if one.speed.tok_s.basis == other.speed.tok_s.basis and not one.speed.tok_s.is_timed:
         is_by_bytes = one.speed.tok_s.basis == "scaled" and _is_i_quant(other) and not _is_i_quant(one)
         return not is_by_bytes and FASTER * pace(one) < pace(other)
     if one.speed.turn_s is not None and other.speed.turn_s is not None:

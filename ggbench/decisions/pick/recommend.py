@@ -112,7 +112,7 @@ def _nearly_enough(checked: Iterable[Checked]) -> Checked | None:
         if [miss.need for miss in each.missed] == ["speed"]
         and not each.unknown
         and each.candidate.speed is not None
-        and each.candidate.speed.is_timed
+        and each.candidate.speed.tok_s.is_timed
         and (each.missed[0].value or 0.0) >= _NEARLY * each.missed[0].wanted
     ]
     return min(found, key=lambda each: (each.missed[0].short_by or 0.0, each.candidate.name), default=None)
@@ -314,7 +314,7 @@ def _miss_order(each: Checked, needs: Needs) -> tuple[object, ...]:
     more than the whole memory is last.
     """
     speed = each.candidate.speed
-    is_estimated = speed is not None and not speed.is_timed
+    is_estimated = speed is not None and not speed.tok_s.is_timed
     misses_speed = {miss.need for miss in each.missed} == {"speed"}
     is_lossy = concessions(each.candidate, needs).noticed
     worst = max(

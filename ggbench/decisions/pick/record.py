@@ -32,11 +32,6 @@ class TurnSpeed(msgspec.Struct, frozen=True):
     turn_s: Estimate | None
     """Seconds for prompt and answer; None if prompt speed is unknown."""
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether it was timed here, with the file or with twins of its layers."""
-        return self.tok_s.basis in ("measured", "forecast")
-
 
 def placement_options(setup: LlamaConfig) -> tuple[str, ...]:
     """Return llama.cpp's options that leave out GPUs or keep a part of the model in main memory: `-ncmoe 24`."""

@@ -132,9 +132,8 @@ def _late_keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     own = best.candidate
     if pick.n_models > 1:
         yield "compared"
-    if speed_mark(own.tok_s) == "~":
-        is_others = own.tok_s is not None and own.tok_s.basis == "published"
-        yield f"estimated{here if is_others else ''}"
+    if own.tok_s is not None and own.tok_s.is_estimate:
+        yield "estimated" if own.tok_s.is_timed else f"estimated{here}"
 
 
 def _room_notes(own: Candidate) -> Iterator[str]:

@@ -77,7 +77,7 @@ class PickScreen(Screen[None]):
         commands = None if candidate is None else commands_of(candidate, budget)
         if self._own is None:
             return pick_answer(self._pick, budget, commands)
-        planned = plan_answer(EnginePlan(budget, (self._own.row,), {}, None))
+        planned = plan_answer(EnginePlan(budget, (self._own.row,), {}))
         return planned if commands is None else replace(planned, command=commands.llama_server)
 
     @property
