@@ -60,8 +60,8 @@ def command(
     a run; the search does not depend on -n.
 
     Several --engine, builds, forks, or the same program with other flags, such as 'llama -fa on' and 'llama -fa off',
-    make a run for each of --repeat; the verdict is over their means, or from -r 4 on over the ratios within each turn.
-    No difference means none over 10 %. With --json it is compare's document. --fail-if-slower compares each later
+    make a run for each of --repeat, at least 4; the verdict is over the ratios within each turn. No difference means
+    none over 10 %. With --json it is compare's document. --fail-if-slower compares each later
     engine with the first, at each depth of -d; a limit that stays undecided fails only with --fail-if-undecided. If a
     run fails, the others go on, and the exit code is its.
     """

@@ -95,11 +95,12 @@ def refuse_limit_of_one(asked: MeasureRequest, limit: EnginesLimit) -> None:
 
 
 def compare_engines(
-    experiment: Experiment, once: Settings, n_turns: int, asked: MeasureRequest, limit: EnginesLimit
+    experiment: Experiment, once: Settings, repeat: int, asked: MeasureRequest, limit: EnginesLimit
 ) -> NoReturn:
-    """Measure one quant by every engine in turns with the settings `once`, like `measure_in_turns`."""
+    """Measure one quant by every engine with the settings `once`, in at least four turns, like `measure_in_turns`."""
     from ggbench.commands.measure_options import with_tuned
     from ggbench.commands.measuring import make_jobs
+    from ggbench.stats.turns import FEWEST_TURNS
 
     engines = asked.engines
     if len(asked.model.quants) > 1:
@@ -111,7 +112,11 @@ def compare_engines(
     (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
     limits = {} if limit.fail_if_slower is None else {"--fail-if-slower": limit.fail_if_slower}
     measure_in_turns(
-        [replace(job, setup=setup) for setup in engines], n_turns, asked, limits, limit.fail_if_undecided
+        [replace(job, setup=setup) for setup in engines],
+        max(repeat, FEWEST_TURNS),
+        asked,
+        limits,
+        limit.fail_if_undecided,
     )
 
 

@@ -35,12 +35,10 @@ def command(settings: PrefillSettings, limit: EnginesLimit, asked: MeasureReques
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.prefill.measure import EXPERIMENT
-    from ggbench.stats.turns import FEWEST_TURNS
 
     refuse_limit_of_one(asked, limit)
     if len(asked.engines) > 1:
-        n_turns = max(settings.repeat, FEWEST_TURNS)
-        compare_engines(EXPERIMENT, replace(settings, repeat=1), n_turns, asked, limit)
+        compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked, limit)
     measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured)
     measured.leave()
