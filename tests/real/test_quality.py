@@ -49,7 +49,6 @@ def test_the_name_of_a_special_token_is_plain_text(smollm2: Path, tmp_path: Path
     assert found.ppl is not None
     assert (found.n_chunks, found.n_scored) == (2, 2 * 127)
     assert found.ppl.mean == pytest.approx(42.9078, rel=2e-3)
-    assert found.ppl.error == pytest.approx(8.17115, rel=2e-3)
 
 
 @pytest.mark.slow
@@ -58,7 +57,6 @@ def test_a_model_with_bos_and_sliding_windows_agrees_too(gemma3: Path) -> None:
     assert found.ppl is not None
     assert found.n_chunks == 14
     assert found.ppl.mean == pytest.approx(66.1228, rel=2e-3)
-    assert found.ppl.error == pytest.approx(7.89643, rel=2e-3)
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +72,13 @@ def apart(smollm2: Path, smollm2_q2_k: Path, tmp_path_factory: pytest.TempPathFa
 
 def test_perplexity_is_llama_perplexitys(apart: Divergence) -> None:
     assert apart.base_ppl.mean == pytest.approx(55.559510, rel=5e-4)
-    assert apart.base_ppl.error == pytest.approx(9.84308, rel=2e-3)
 
 
 def test_divergence_is_llama_perplexitys(apart: Divergence) -> None:
     assert apart.kld.mean == pytest.approx(0.510934, rel=2e-2)
-    assert apart.kld.error == pytest.approx(0.020502, rel=2e-2)
     assert apart.same_top.mean == pytest.approx(0.55906, rel=2e-2)
     assert apart.rms_p_diff.mean == pytest.approx(0.15642, rel=2e-2)
     assert apart.ln_ppl_ratio.mean == pytest.approx(0.384524, rel=2e-2)
-    assert apart.ln_ppl_ratio.error == pytest.approx(0.060396, rel=2e-2)
 
 
 def test_a_model_does_not_diverge_from_itself(smollm2: Path) -> None:
