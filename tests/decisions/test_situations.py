@@ -242,8 +242,8 @@ def test_a_pick_is_what_an_experienced_person_runs(situation: Situation, engine:
     found, request, allocator = picked(situation, engine)
     text, agrees = answer(situation, found)
     assert agrees != (situation[:3] in DISAGREE), text
-    for _, checked in found.listed if found.needs.workload.n_depth is not None else ():
-        own = checked.candidate
+    listed = [checked.candidate for _, checked in found.listed if found.needs.workload.n_depth is not None]
+    for own in (each for each in listed if each.fits):
         (variant,) = (each for each in targets(situation.model) if each.quant == own.row.quant)
         [row] = plan([variant], PlanRequest(request.budget, own.setup), allocator)
         offered = row.used_of(row.planned_n_ctx or 0)

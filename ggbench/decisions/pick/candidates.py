@@ -7,7 +7,6 @@ f16 cache is also planned without flash attention, which is faster there at dept
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -33,12 +32,14 @@ from ggbench.runs.store.database import Store
 from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import Planners, PlanRequest, with_cache
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, KvCacheTypes, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, KvCacheTypes, PlanRow
 from ggbench.stats.speed_curve import SpeedCurve
 from ggbench.text import sanitize
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types to try for both K and V of each quant."""
+_ALIKE = ("memory_limit_bytes", "n_seq_max", "n_streams")
+"""What a search for the largest context and a plan must have alike, beside what decides their speeds."""
 _SAME_MEMORY = 0.9
 """Share of the memory planned for that a search for the largest context must have had to be shown as this machine's."""
 
@@ -83,94 +84,49 @@ _SPARE = 0.8
 """Training context as a share of the longest that fits by a line, below which the line is exact enough."""
 
 
-class _Sized(NamedTuple):
-    row: PlanRow
-    n_ctx: int
-    """Context to run it with."""
-    longest: int | None
-    fast_enough: int | None = None
-    """The longest context with a fast enough answer, if that matters."""
-
-    @property
-    def offered(self) -> int | None:
-        if self.fast_enough is not None or self.longest is None:
-            return self.fast_enough
-        return self.row.used_of(self.longest)
-
-
 class Finder:
     """Data shared by all candidates."""
 
     def __init__(self, request: PickRequest, planners: Planners, store: Store | None) -> None:
-        self._request, self._planners = request, planners
+        self._request, self._planners, self._store = request, planners, store
         self.errors: list[GgbenchError] = []
         """Why variants cannot be planned."""
-        self._store = store
         self.runs = MachineRuns(store, request.budget, only_steady=True)
 
     def of_model(self, model: PickedModel) -> Generator[tuple[Candidate, ...], None, list[Candidate]]:
         """Yield the candidates of each quant as soon as they are sized; return all, by cache and quant."""
-        found, losses = list[Candidate](), self.losses_of(model)
+        headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
+        found, losses = list[Candidate](), measured_losses(self._store, headers)
         for variant in model.variants:
-            candidates = self.of_variant(model, variant, losses)
+            rows = self._rows(variant, self._needed(variant), self._request.caches)
+            candidates = tuple(self._candidate(model, variant, row, losses) for row in rows)
             yield candidates
             found += candidates
         caches = list(dict.fromkeys(map(_cache_of, found)))
         return sorted(found, key=lambda each: caches.index(_cache_of(each)))
 
     def exactly(self, best: Pick, models: Sequence[PickedModel]) -> Pick:
-        """Return a pick whose listed candidates have their longest context searched, and its nearest miss with what
-        would make it fit.
+        """Return a pick whose listed candidates that fit have the longest context of `plan`, and whose nearest miss
+        has that and what would make it fit.
         """
-        sized = (self.with_longest(each, variant_of(each.candidate, models)) for _, each in best.listed)
-        best = best.with_sized({each.candidate.name: each for each in sized})
-        best = replace(best, main_memory=self._request.budget.host)
-        if best.nearest_miss is None:
-            return best
-        own = best.nearest_miss.candidate
-        return replace(best, changes=self.what_would_help(own, variant_of(own, models)))
+        sized = dict[tuple[str, ...], Checked]()
+        for each in best.listed:
+            own = each.candidate
+            if each.checked is best.nearest_miss or _is_worth_searching(own.row):
+                exact = self._exact(own, variant_of(own, models))
+                sized[own.name] = check(exact, self._request.needs)
+        best = replace(best.with_sized(sized), main_memory=self._request.budget.host)
+        changes = () if best.nearest_miss is None else best.nearest_miss.candidate.row.changes
+        return replace(best, changes=changes)
 
-    def of_variant(self, model: PickedModel, variant: Target, losses: MeasuredLosses) -> tuple[Candidate, ...]:
-        """Return a quant's candidates, by cache."""
-        setup = replace(self._request.setup, n_ctx=self._needed_n_ctx(variant))
-        rows = self._rows(variant, setup, self._request.caches)
-        return tuple(self._candidate(model, variant, row, losses) for row in rows)
+    def _needed(self, variant: Target) -> LlamaConfig:
+        """Return the setup with the needed context; llama-server gives each slot at most the training context."""
+        n_ctx, trained = self._request.needs.n_ctx, None if variant.file is None else variant.file.n_ctx_train
+        if trained:
+            n_ctx = min(n_ctx, self._request.needs.n_slots * trained)
+        return replace(self._request.setup, n_ctx=n_ctx)
 
-    def losses_of(self, model: PickedModel) -> MeasuredLosses:
-        headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
-        return measured_losses(self._store, headers)
-
-    def with_longest(self, checked: Checked, variant: Target) -> Checked:
-        """Return a candidate with its longest context searched, so that it is the one of `plan`.
-
-        It is not searched if the whole training context fits with room to spare, which is then the answer of both.
-        """
-        own, needs = checked.candidate, self._request.needs
-        if not own.max_n_ctx or own.probed_by is not None or needs.workload.n_depth is None:
-            return checked
-        if own.row.used_of(own.max_n_ctx) < _SPARE * own.max_n_ctx:
-            return checked
-        setup = replace(own.setup, n_ctx=own.row.used_of(needs.n_ctx))
-        row = self._rows(variant, setup, (KvCacheTypes(*own.cache, own.setup.flash_attn),))[0]
-        longest = row.planned_n_ctx
-        if row.outcome is not Outcome.COMPLETED or not longest:
-            return checked
-        row = replace(row, expected=own.row.expected, expected_first=own.row.expected_first)
-        return check(replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest)), needs)
-
-    def what_would_help(self, candidate: Candidate, variant: Target) -> tuple[Change, ...]:
-        """Return the single changes that would make a candidate fit, the best first; none if it fits."""
-        if candidate.fits is not False or candidate.row.fits:
-            return ()
-        setup = replace(candidate.setup, n_ctx=candidate.row.used_of(self._request.needs.n_ctx))
-        return self._rows(variant, setup, ())[0].changes
-
-    def _needed_n_ctx(self, variant: Target) -> int:
-        """Return the needed context, of which llama-server gives each slot no more than the training context."""
-        needs, trained = self._request.needs, None if variant.file is None else variant.file.n_ctx_train
-        return min(needs.n_ctx, needs.n_slots * trained) if trained else needs.n_ctx
-
-    def _rows(self, variant: Target, setup: LlamaConfig, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
+    def _rows(self, variant: Target, setup: LlamaConfig, caches: Sequence[KvCacheTypes] = ()) -> list[PlanRow]:
         file = variant.file
         try:
             if file is not None and file.paths and file.truncation:
@@ -180,116 +136,111 @@ class Finder:
             raise
         except GgbenchError as error:
             self.errors.append(error)
-            failed = PlanRow(variant.model, variant.quant, variant.provenance)
+            failed = PlanRow(variant.model, variant.quant, variant.provenance, setup=setup)
             return [replace(failed, outcome=Outcome.FAILED, reason=error.message)]
 
     def _candidate(
         self, model: PickedModel, variant: Target, row: PlanRow, losses: MeasuredLosses
     ) -> Candidate:
-        needs, file = self._request.needs, variant.file
-        setup = row.setup or self._request.setup
-        header, architecture, is_mixture = "", "", False
-        if file is not None:
-            header, architecture, is_mixture = file.header_sha256, file.architecture, file.n_expert > 0
-        probe, curves = self._probe(variant, setup), self._curves(variant, row, setup)
-        weights_loss, cache_loss, joint_loss = losses.parts(header, row, architecture)
-        sized = _Sized(row, self._needed_n_ctx(variant), row.planned_n_ctx)
-        if probe is not None:
-            sized = sized._replace(longest=probe[1])
-        elif row.fits is False:
-            sized = sized._replace(longest=row.planned_n_ctx or 0)
-        if needs.workload.n_depth is None:
-            sized = self._at_its_end(variant, sized, setup, curves, is_probed=probe is not None)
-        return Candidate(
-            row=with_speeds(sized.row, curves),
+        setup, file, needs = row.setup or self._needed(variant), variant.file, self._request.needs
+        found = Candidate(
+            row=row,
             model_key=model.key,
             superseded_by=model.superseded_by,
             selector=variant.selector,
-            n_ctx=sized.n_ctx,
-            max_n_ctx=sized.longest,
-            offered_n_ctx=sized.offered,
-            probed_by=None if probe is None else probe[0],
-            speed=known_turn(curves, needs.workload, sized.n_ctx // needs.n_slots),
+            n_ctx=setup.n_ctx or 0,
+            max_n_ctx=None,
+            offered_n_ctx=None,
+            to_run=variant.to_run,
+            setup=setup,
+        )
+        if file is None or row.outcome is not Outcome.COMPLETED:
+            return found
+        curves = expected_curves(self._planners.placement(variant, setup), self.runs, needs.n_slots)
+        weights_loss, cache_loss, joint_loss = losses.parts(file.header_sha256, row, file.architecture)
+        found = self._at_its_end(self._with_longest(found, variant), variant, curves)
+        return replace(
+            found,
+            row=with_speeds(found.row, curves),
+            speed=known_turn(curves, needs.workload, found.n_ctx // needs.n_slots),
             weights_loss=weights_loss,
             cache_loss=cache_loss,
             joint_loss=joint_loss,
-            to_run=variant.to_run,
-            setup=replace(setup, n_ctx=sized.n_ctx),
-            is_mixture=is_mixture,
-            host_bytes=_host_bytes(file, sized.row, setup),
+            is_mixture=file.n_expert > 0,
+            host_bytes=_host_bytes(file, found.row, setup),
         )
 
-    def _curves(self, variant: Target, row: PlanRow, setup: LlamaConfig) -> tuple[SpeedCurve, ...]:
-        if variant.file is None or row.outcome is not Outcome.COMPLETED:
-            return ()
-        return expected_curves(self._planners.placement(variant, setup), self.runs, self._request.needs.n_slots)
+    def _with_longest(self, found: Candidate, variant: Target) -> Candidate:
+        """Return a candidate with its longest context, by a run that searched it or as planned."""
+        row, (probed_by, longest) = found.row, self._probe(variant, found.setup)
+        if longest is None and self._is_at_its_end and _is_worth_searching(row):
+            row = self._rows(variant, found.setup)[0]
+        if longest is None:
+            longest = row.planned_n_ctx or (0 if row.fits is False else None)
+        offered = None if longest is None else row.used_of(longest)
+        return replace(found, row=row, max_n_ctx=longest, offered_n_ctx=offered, probed_by=probed_by)
 
-    def _at_its_end(
-        self,
-        variant: Target,
-        sized: _Sized,
-        setup: LlamaConfig,
-        curves: Sequence[SpeedCurve],
-        *,
-        is_probed: bool,
-    ) -> _Sized:
-        """Return a quant planned for the longest context with an answer that is fast enough."""
-        offered = sized.offered
-        if curves and offered is not None:
-            offered = self._fast_enough(curves, offered)
-        sized = sized._replace(n_ctx=max(sized.n_ctx, offered or 0), fast_enough=offered)
-        if sized.n_ctx == sized.row.n_ctx or not sized.row.fits:
-            return sized
-        cache = KvCacheTypes(sized.row.type_k, sized.row.type_v, setup.flash_attn)
-        row = self._rows(variant, replace(setup, n_ctx=sized.n_ctx), (cache,))[0]
-        if row.fits or not row.planned_n_ctx or is_probed:
-            return sized._replace(row=row)
-        n_ctx = max(self._needed_n_ctx(variant), row.used_of(row.planned_n_ctx))  # the line was not exact
-        at_end = self._rows(variant, replace(setup, n_ctx=n_ctx), (cache,))[0]
-        return _Sized(at_end, n_ctx, row.planned_n_ctx, n_ctx)
+    def _at_its_end(self, found: Candidate, variant: Target, curves: Sequence[SpeedCurve]) -> Candidate:
+        """Return a candidate planned for the longest context with an answer that is fast enough."""
+        row, needs, offered = found.row, self._request.needs, found.offered_n_ctx
+        if not self._is_at_its_end or offered is None:
+            return found
+        if curves and needs.tok_s is not None:
+            each = longest_fast_enough(curves, needs.workload, offered // needs.n_slots, needs.tok_s)
+            offered = needs.n_slots * each
+        setup = replace(found.setup, n_ctx=max(found.n_ctx, offered))
+        if row.fits and setup.n_ctx != row.n_ctx:
+            row = self._rows(variant, setup)[0]
+        return replace(found, row=row, setup=setup, n_ctx=setup.n_ctx, offered_n_ctx=offered)
 
-    def _fast_enough(self, curves: Sequence[SpeedCurve], n_ctx: int) -> int:
-        """Return the longest context up to `n_ctx` with an answer that is as fast as needed."""
-        needs = self._request.needs
-        if needs.tok_s is None:
-            return n_ctx
-        return needs.n_slots * longest_fast_enough(curves, needs.workload, n_ctx // needs.n_slots, needs.tok_s)
+    @property
+    def _is_at_its_end(self) -> bool:
+        """Whether the workload has no depth: an answer then follows the longest context that is fast enough."""
+        return self._request.needs.workload.n_depth is None
 
-    def _probe(self, variant: Target, setup: LlamaConfig) -> tuple[int, int] | None:
-        """Return the newest run that searched this file with this setup, and the n_ctx it found.
+    def _exact(self, own: Candidate, variant: Target) -> Candidate:
+        """Return a candidate with its longest context searched, and if it does not fit with what would help."""
+        row = self._rows(variant, own.setup)[0]
+        row = replace(row, expected=own.row.expected, expected_first=own.row.expected_first)
+        longest = row.planned_n_ctx
+        if not longest or own.probed_by is not None or self._is_at_its_end:
+            return replace(own, row=row)
+        return replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest))
 
-        None if its memory was another: limited otherwise, more than is planned for, or over a tenth less; or if a draft
-        took or takes some of it.
+    def _probe(self, variant: Target, setup: LlamaConfig) -> tuple[int | None, int | None]:
+        """Return the newest run that searched this file with this setup, and the n_ctx it found; nothing without one.
+
+        Its memory must be the same: limited alike, at most what is planned for and at least nine tenths of it, and no
+        draft took or takes any of it.
         """
-        if variant.file is None or self._request.budget.draft is not None or setup.mtp:
-            return None
-        header, usable = variant.file.header_sha256, self._request.budget.used_by(setup).usable_bytes
-        wanted = self.runs.decisive(setup, variant.file.n_layer)
-        for run in self.runs.of(variant.file):
-            found, ran = run.result, run.head.setup
-            if (
-                run.memory.draft_buffers
-                or run.subject.header_sha256 != header
-                or self.runs.decisive(ran, run.subject.n_layer) != wanted
-            ):
+        file, usable = variant.file, self._request.budget.used_by(setup).usable_bytes
+        if file is None or self._request.budget.draft is not None or setup.mtp:
+            return None, None
+        wanted = self.runs.decisive(setup, file.n_layer)
+        for run in self.runs.of(file):
+            found, ran, subject = run.result, run.head.setup, run.subject
+            if not isinstance(found, LargestContext) or run.memory.draft_buffers:
                 continue
-            if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
-                continue
-            is_limited_alike = ran.memory_limit_bytes == setup.memory_limit_bytes
-            is_limited_alike &= (ran.n_seq_max, ran.n_streams) == (setup.n_seq_max, setup.n_streams)
-            if is_limited_alike and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
+            is_alike = subject.header_sha256 == file.header_sha256
+            is_alike &= self.runs.decisive(ran, subject.n_layer) == wanted
+            is_alike &= all(getattr(ran, name) == getattr(setup, name) for name in _ALIKE)
+            if is_alike and found.max_n_ctx and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
                 return run.run_id, found.max_n_ctx
-        return None
+        return None, None
 
 
-def _host_bytes(file: ModelFile | None, row: PlanRow, setup: LlamaConfig) -> int | None:
+def _is_worth_searching(row: PlanRow) -> bool:
+    """Return whether the longest context of a row that fits matters more exactly than a line has it: slots use it."""
+    longest = row.planned_n_ctx or 0
+    return row.fits is True and row.used_of(longest) >= _SPARE * longest > 0
+
+
+def _host_bytes(file: ModelFile, row: PlanRow, setup: LlamaConfig) -> int | None:
     """Return the main memory that a part takes beside a GPU; None if all that could be on the GPU is there."""
     host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
-    if host is None or file is None:
-        return None
     keeps_experts = setup.n_cpu_moe > 0 or setup.cpu_moe
     keeps_layers = row.n_gpu_layers is not None and row.n_gpu_layers <= file.n_layer
-    return host.needed_bytes if keeps_experts or keeps_layers else None
+    return host.needed_bytes if host is not None and (keeps_experts or keeps_layers) else None
 
 
 def decide(
@@ -334,27 +285,20 @@ def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate
     The recommendation and its alternatives matter; without one, so do those that may meet the needs, and those that
     miss nothing but a speed that their estimate's interval includes, and the nearest miss if it is estimated.
     """
-    alternatives = [each.checked for each in pick.alternatives]
     matter: list[Checked] = []
-    if pick.recommended is not None:
-        matter = [pick.recommended, *alternatives]
-    elif pick.misses_speed_alone:
-        matter = [*alternatives, *_close_misses(pick)]
-    for candidate in (each.candidate for each in matter):
-        is_known = candidate.speed is not None and candidate.speed.tok_s.is_timed
-        if not is_known and candidate.name not in tried:
-            return candidate
-    return None
+    if pick.recommended is not None or pick.misses_speed_alone:
+        matter = [each.checked for each in pick.alternatives]
+        matter = (
+            [pick.recommended, *matter] if pick.recommended is not None else [*matter, *_close_misses(pick)]
+        )
+    left = (each.candidate for each in matter if each.candidate.name not in tried)
+    return next((each for each in left if each.speed is None or not each.speed.tok_s.is_timed), None)
 
 
 def _close_misses(pick: Pick) -> list[Checked]:
     """Return those that miss only a speed which they may have, those that ask least of their user first."""
-    found = []
-    for each in pick.checked:
-        if [miss.need for miss in each.missed] == ["speed"]:
-            miss = each.missed[0]
-            if miss.is_close or each is pick.nearest_miss:
-                found.append(each)
+    missing = [each for each in pick.checked if [miss.need for miss in each.missed] == ["speed"]]
+    close = [each for each in missing if each.missed[0].is_close or each is pick.nearest_miss]
     return sorted(
-        found, key=lambda each: (concessions(each.candidate, pick.needs), each.missed[0].short_by or 0.0)
+        close, key=lambda each: (concessions(each.candidate, pick.needs), each.missed[0].short_by or 0.0)
     )
