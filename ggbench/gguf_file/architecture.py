@@ -160,7 +160,8 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
     for layer in range(n_layer):
         state, window = LayerState(recurrent_elements=elements * recurrent[layer]), windows[layer]
         if heads.n_head_kv[layer] and _has_attention(architecture, heads, layer, is_recurrent=recurrent[layer]):
-            source = None if layer < n_keeping else max(0, n_keeping - (1 if window is None else 2))
+            n_back = 1 if window is None else 2
+            source = None if layer < n_keeping else max(0, n_keeping - n_back)
             n_kv = heads.n_head_kv[layer] if source is None else 0
             state = _attending(state, n_kv, wide if window is None else windowed, is_latent=heads.is_latent)
             state = replace(state, window=window, reads_layer=source)
