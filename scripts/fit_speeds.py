@@ -24,13 +24,14 @@ from ggbench.expect.cost_model import (
     SpeedModel,
     decode_costs,
     group_of,
+    half_width,
     prompt_costs,
     quant_class,
 )
 from ggbench.expect.published_speed import ASSUMED_THREADS, known_kind, prompt_rate
 from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
 from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
-from ggbench.stats.intervals import Z_95, Estimate
+from ggbench.stats.intervals import Estimate
 
 OUTPUT = Path(__file__).parent.parent / "ggbench" / "expect" / "data" / "device-speed.json"
 LARGE_BYTES = 3 << 30
@@ -445,7 +446,7 @@ def _print_class(label: str, tried: Sequence[tuple[Row, Estimate]]) -> None:
 def _needed_factor(tried: Sequence[tuple[Row, Estimate]]) -> float:
     """Return the half-width [standard deviations] that would hold 95 % of the rows; nan without intervals."""
     apart = sorted(
-        abs(math.log(row.ms / ms.value)) * Z_95 / math.log(ms.high / ms.value)
+        abs(math.log(row.ms / ms.value)) * half_width(row.costs) / math.log(ms.high / ms.value)
         for row, ms in tried
         if ms.high > ms.value
     )
