@@ -12,9 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -37,7 +35,7 @@ from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile, TensorInfo, laye
 from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
-from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, require_room, write_twin
+from ggbench.gguf_file.twin_writer import Progress, remove_abandoned, require_room, write_twin
 from ggbench.paths import forecasts_dir
 
 _FORMAT = 1
@@ -142,7 +140,7 @@ def write_cached(planned: ModelFile, name: str, directory: Path, on_progress: Pr
     """
     path = directory / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name).lstrip('.')}.gguf"
     if not _is_same(path, planned):
-        remove_abandoned_parts(directory)
+        remove_abandoned(directory)
         write_twin(planned, path, on_progress)
     return path
 
@@ -303,8 +301,6 @@ def _selected_metadata(
 
 
 _PREFIX = "twins-"
-_ABANDONED_S = 86_400
-"""A temporary folder this old belongs to a killed process: a forecast takes minutes."""
 
 
 @contextlib.contextmanager
@@ -321,17 +317,9 @@ def require_twin_room(n_bytes: int) -> Path:
     """
     folder = forecasts_dir()
     folder.mkdir(parents=True, exist_ok=True)
-    remove_left_twins(folder)
+    remove_abandoned(folder, f"{_PREFIX}*")
     require_room(folder, n_bytes, "the twins need", "free some space, set XDG_CACHE_HOME to a folder with room")
     return folder
-
-
-def remove_left_twins(parent: Path) -> None:
-    """Remove the old folders of twins; one that cannot be removed stays."""
-    for folder in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _ABANDONED_S:
-                shutil.rmtree(folder)
 
 
 def write_sparse(file: ModelFile, folder: Path) -> Path:

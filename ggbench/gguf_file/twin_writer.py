@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import os
 import shutil
 import time
 import zlib
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with the bytes written and the total bytes."""
 
-_ABANDONED_S = 3600
-"""A temporary file not modified for this long belongs to a killed process."""
+_ABANDONED_S = 86_400
+"""What is temporary and has not been modified for this long belongs to a killed process: a forecast takes minutes."""
 _REPORT_BYTES = 16 << 20
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -101,12 +102,12 @@ def require_room(
         )
 
 
-def remove_abandoned_parts(directory: Path) -> None:
-    """Delete the temporary files that killed writers left in this folder."""
-    for part in directory.glob(f".*{PART_SUFFIX}"):
+def remove_abandoned(folder: Path, pattern: str = f".*{PART_SUFFIX}") -> None:
+    """Delete what killed processes left in this folder: files, or folders of them; one that cannot be removed stays."""
+    for left in folder.glob(pattern):
         with contextlib.suppress(OSError):
-            if time.time() - part.stat().st_mtime > _ABANDONED_S:
-                part.unlink()
+            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                (shutil.rmtree if left.is_dir() else os.remove)(left)
 
 
 def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:

@@ -16,8 +16,8 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.quantizer import _dry_run
-from ggbench.gguf_file.twin import cached_twin, plan_twin, remove_left_twins, scaled, twin_of
-from ggbench.gguf_file.twin_writer import group_twins, write_twin
+from ggbench.gguf_file.twin import cached_twin, plan_twin, scaled, twin_of
+from ggbench.gguf_file.twin_writer import group_twins, remove_abandoned, write_twin
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import load_published
 from tests.conftest import TINY
@@ -209,7 +209,7 @@ def test_the_twins_of_a_killed_process_are_removed_once_they_are_old(tmp_path: P
     for folder in (old, other):
         os.utime(folder, (0, 0))
     (tmp_path / "twins-link").symlink_to(other)
-    remove_left_twins(tmp_path)
+    remove_abandoned(tmp_path, "twins-*")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "twins-fresh", "twins-link"]
     assert (other / "twin-0.gguf").exists()
 

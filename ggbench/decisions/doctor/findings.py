@@ -1,4 +1,4 @@
-"""The checks of `ggbench doctor`: each finds something that the user can change."""
+"""The ten checks of `ggbench doctor`: each finds something that the user can change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Checkup
-from ggbench.engines.llama.build import pip_command
+from ggbench.engines.llama.build import LlamaBuild, pip_command
 from ggbench.errors import TESTED_BINDING
 from ggbench.machine.readings import BUSY_SHARE, name_processes
 from ggbench.show.words import say
@@ -58,17 +58,18 @@ def _llama(checkup: Checkup) -> Iterator[Finding]:
         yield _problem("llama", "missing", "pip install llama-cpp-python", problem=llama.problem)
     elif llama.problem:
         yield _problem("llama", "broken", _NATIVE, problem=llama.problem)
+    elif changes := "; ".join(_changes(llama)):
+        install, version = f"pip install {TESTED_BINDING}", llama.llama_cpp_python
+        yield _advice("llama.binding", "binding", install, version=version, changes=changes)
 
 
-def _binding(checkup: Checkup) -> Iterator[Finding]:
-    llama = checkup.llama_cpp
-    fields = {"new": ", ".join(llama.new_fields), "gone": ", ".join(llama.gone_fields)}
-    changes = [say(f"binding.{key}", fields=names) for key, names in fields.items() if names]
+def _changes(llama: LlamaBuild) -> Iterator[str]:
+    """Yield how a llama.cpp differs from the one that ggbench was tested with."""
+    for key, names in {"new": llama.new_fields, "gone": llama.gone_fields}.items():
+        if names:
+            yield say(f"binding.{key}", fields=", ".join(names))
     if llama.interface_problem:
-        changes.append(say("binding.interface", problem=llama.interface_problem))
-    if changes:
-        version = {"version": llama.llama_cpp_python, "changes": "; ".join(changes)}
-        yield _advice("llama.binding", "binding", f"pip install {TESTED_BINDING}", **version)
+        yield say("binding.interface", problem=llama.interface_problem)
 
 
 def _instructions(checkup: Checkup) -> Iterator[Finding]:
@@ -145,5 +146,5 @@ def _hub(checkup: Checkup) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Checkup], Iterator[Finding]], ...] = (
-    _llama, _binding, _instructions, _backend, _driver, _busy, _clocks, _memory, _disk, _results, _hub,
+    _llama, _instructions, _backend, _driver, _busy, _clocks, _memory, _disk, _results, _hub,
 )  # fmt: skip
