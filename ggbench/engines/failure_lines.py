@@ -21,7 +21,7 @@ _GOES_ON = re.compile(r"pinned memory|failed to mlock|failed to allocate graph, 
 """Failures after which llama.cpp continues, with pageable memory or by reserving again."""
 _WANTED = re.compile(r"buffer of size (?P<bytes>\d+)$|attempted to allocate\s+(?P<mib>[\d.]+) MB\)")
 _CAUSE = re.compile(
-    r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):"
+    r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):|^[\w.]+Error: "
 )
 _RETRIES = "retrying without pipeline parallelism"
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Decode, DescribedDevice, EstimateMemory, Source
-from ggbench.engines.endings import Completed, Failed
+from ggbench.engines.endings import Completed, Crashed, Failed
 from ggbench.engines.events import Allocated, Event
 from ggbench.engines.llama.build import describe_llama_build
 from ggbench.engines.llama.config import LlamaConfig
@@ -74,6 +74,16 @@ def test_an_option_whose_field_is_gone_is_one_line(later: Callable[..., LlamaEng
         *_, ending = engine.open(Source(tiny_twin), replace(SETUP, **{field: True}))
         assert isinstance(ending, Failed)
         assert (ending.stage, "which the options need" in ending.message) == (stage, True)
+
+
+def test_a_function_that_is_gone_is_named_with_the_version_to_install(
+    later: Callable[..., LlamaEngine], tiny_twin: Path
+) -> None:
+    *_, ending = later("llama_n_ubatch").open(Source(tiny_twin), SETUP)
+    assert isinstance(ending, Crashed)
+    assert "has no attribute 'llama_n_ubatch'" in ending.reason
+    hint = next(hint for words, hint in SETUP.failure_hints.items() if words in ending.reason)
+    assert TESTED_BINDING in hint
 
 
 def test_what_changed_is_described(later: Callable[..., LlamaEngine]) -> None:

@@ -47,9 +47,8 @@ DIFFERENCES: Mapping[str, str] = {
 }
 """Defaults in which ggbench differs from llama-server, by the field above or by llama-server's option."""
 
-CACHE_RAM_BYTES, CTX_CHECKPOINTS = 8192 << 20, 32
-"""The largest prompt cache of llama-server, and the most checkpoints of each slot: `cache_ram_mib` and
-`n_ctx_checkpoints` in common.h. Both grow with use, in main memory."""
+CACHE_RAM_BYTES = 8192 << 20
+"""The largest prompt cache of llama-server, which grows with use in main memory: `cache_ram_mib` in common.h."""
 
 DRAFT_TOKENS = 3
 """Tokens that llama-server drafts at a time: `common_params_speculative_draft::n_max` in common.h. Its target context

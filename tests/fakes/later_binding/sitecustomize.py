@@ -1,7 +1,7 @@
 """A later llama-cpp-python: fields of llama.cpp's parameters removed, added and moved, and another interface of ggml.
 
 With this folder in PYTHONPATH, each Python process has it in place of the installed one, whose library still computes:
-parameters are copied by name between both. LATER_GONE names the fields that are gone.
+parameters are copied by name between both. LATER_GONE names the fields that are gone, and the functions.
 """
 
 import ctypes
@@ -37,6 +37,8 @@ def change(lib: ModuleType) -> None:
         setattr(lib, name, later)
         setattr(lib, default, lambda make=make, later=later, copied=copied: copied(make(), later()))
         setattr(lib, use, lambda of, params, make=make, call=call, copied=copied: call(of, copied(params, make())))
+    for name in GONE:
+        vars(lib).pop(name, None)
     lib._lib.ggml_backend_reg_by_name.restype = ctypes.c_void_p
     ctypes.c_int.from_address(lib._lib.ggml_backend_reg_by_name(b"CPU")).value = INTERFACE
 
