@@ -95,12 +95,17 @@ class Planners:
                 yield _failed(variant, self._request, Outcome.FAILED, error.message)
 
     def rows(
-        self, variant: Target, setup: LlamaConfig | None = None, caches: Sequence[KvCacheTypes] = ()
+        self,
+        variant: Target,
+        setup: LlamaConfig | None = None,
+        caches: Sequence[KvCacheTypes] = (),
+        *,
+        by_line: bool = False,
     ) -> Iterator[PlanRow]:
         """Yield a row for each of `caches`; without any, one for a setup, with changes that would help if it does not
         fit. `setup` replaces the request's, with other sizes.
 
-        Of several caches the longest context is found by a line, to about 2 %, as a search takes many dry ones.
+        `by_line` finds the longest context to about 2 %, which takes one dry context for all quants of a shape.
         The fastest of unlike GPUs have a row of their own if they are enough. A cache of at least 8 bits, or the only
         one, that does not fit has another, with the least of the model in main memory, if that is enough for the GPUs;
         main memory may be too small for it. A setup that llama.cpp refuses has a row with the reason.
@@ -114,9 +119,9 @@ class Planners:
             asked = request if cache is None else replace(request, setup=with_cache(request.setup, cache))
             try:
                 if cache is None:
-                    yield self._of_setup(variant, asked)
+                    yield self._of_setup(variant, asked, by_line=by_line)
                 else:
-                    yield from self._of_cache(variant, asked, is_only=len(caches) == 1)
+                    yield from self._of_cache(variant, asked, is_only=len(caches) == 1, by_line=by_line)
             except EngineEnded as end:
                 yield _failed(variant, asked, end.ending.outcome, end.ending.reason)
 
@@ -142,7 +147,7 @@ class Planners:
             self._fitters[id(variant)] = Fitter(file, write_sparse(file, Path(folder)), budget, self._allocator)
         return self._fitters[id(variant)]
 
-    def _of_setup(self, variant: Target, request: PlanRequest) -> PlanRow:
+    def _of_setup(self, variant: Target, request: PlanRequest, *, by_line: bool) -> PlanRow:
         """Return the row of a setup, with the fewest experts in main memory if the request places them and GPUs then
         have enough, else with changes that would help.
         """
@@ -150,16 +155,18 @@ class Planners:
         fit = _fit(fitter, request.setup)
         if request.places_experts and fitter.file.n_expert and not fit.is_enough:
             fit = smallest_split(fitter, fit) or fit
-        row = _row(variant, request, fitter, fit)
+        row = _row(variant, request, fitter, fit, by_line=by_line)
         if row.fits is False:
             row = replace(row, changes=what_helps(fitter, fit, row.planned_n_ctx or 0))
         return row
 
-    def _of_cache(self, variant: Target, request: PlanRequest, *, is_only: bool) -> Iterator[PlanRow]:
+    def _of_cache(
+        self, variant: Target, request: PlanRequest, *, is_only: bool, by_line: bool
+    ) -> Iterator[PlanRow]:
         """Yield the row of a cache, those of the fastest GPUs, and one with the least of the model in main memory."""
         fitter = self._fitter(variant)
         fit = _fit(fitter, request.setup)
-        row = _row(variant, request, fitter, fit, by_line=not is_only)
+        row = _row(variant, request, fitter, fit, by_line=by_line)
         yield row
         found = [each for each in map(fitter.fit, on_fastest(fit)) if each.is_enough]
         if row.fits is False and (is_only or request.setup.type_v in _SPLIT_CACHES):
@@ -184,7 +191,7 @@ def _fit(fitter: Fitter, setup: LlamaConfig) -> Fit:
     return fitter.fit(replace(setup, n_ctx=n_ctx))
 
 
-def _row(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit, *, by_line: bool = False) -> PlanRow:
+def _row(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit, *, by_line: bool) -> PlanRow:
     """Return what a fit takes and, if the size of its weights is known, its longest context, searched or by a line."""
     file, placement, context = fitter.file, fit.placement, fit.context
     row = replace(

@@ -98,7 +98,7 @@ class Finder:
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
         found, losses = list[Candidate](), measured_losses(self._store, headers)
         for variant in model.variants:
-            rows = self._rows(variant, self._needed(variant), self._request.caches)
+            rows = self._rows(variant, self._needed(variant), self._request.caches, by_line=True)
             candidates = tuple(self._candidate(model, variant, row, losses) for row in rows)
             yield candidates
             found += candidates
@@ -126,12 +126,14 @@ class Finder:
             n_ctx = min(n_ctx, self._request.needs.n_slots * trained)
         return replace(self._request.setup, n_ctx=n_ctx)
 
-    def _rows(self, variant: Target, setup: LlamaConfig, caches: Sequence[KvCacheTypes] = ()) -> list[PlanRow]:
+    def _rows(
+        self, variant: Target, setup: LlamaConfig, caches: Sequence[KvCacheTypes] = (), *, by_line: bool = False
+    ) -> list[PlanRow]:
         file = variant.file
         try:
             if file is not None and file.paths and file.truncation:
                 raise BadFile(f"{sanitize(file.name)} is truncated: {file.truncation}", "download it again")
-            return list(self._planners.rows(variant, setup, caches))
+            return list(self._planners.rows(variant, setup, caches, by_line=by_line))
         except BindingFailed:
             raise
         except GgbenchError as error:
@@ -190,7 +192,7 @@ class Finder:
             offered = needs.n_slots * each
         setup = replace(found.setup, n_ctx=max(found.n_ctx, offered))
         if row.fits and setup.n_ctx != row.n_ctx:
-            row = self._rows(variant, setup)[0]
+            row = self._rows(variant, setup, by_line=True)[0]
         return replace(found, row=row, setup=setup, n_ctx=setup.n_ctx, offered_n_ctx=offered)
 
     @property
