@@ -1,16 +1,15 @@
-"""`ggbench pick`: the quant and the KV cache to run, why, and the commands that run it."""
+"""`ggbench pick`: the model, the quant and the KV cache to run, why, and the commands that run it."""
 
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
 import click
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator, find_draft
+from ggbench.commands.budget_options import BudgetOptions, budget_options, find_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import kv_list_options, load_options_but_cache
@@ -33,14 +32,10 @@ from ggbench.units import KV_CELLS, counted, parse_duration
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
     from ggbench.decisions.pick.models import PickedModel
-    from ggbench.decisions.pick.record import Candidate, Pick
+    from ggbench.decisions.pick.record import Pick
     from ggbench.decisions.pick.run_commands import RunCommands
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Job
-    from ggbench.sizing.dry_allocator import DryAllocator
-    from ggbench.sizing.plan_record import Budget
 
 
 _CACHES = "f16,q8_0,q4_0"
@@ -71,8 +66,9 @@ _need_options = as_record(
     ("workload", "need_ctx", "n_ctx", "min_speed", "max_loss", "prefer"),
     option(
         "--workload",
-        "chat, agent, documents, longest or IN+OUT@DEPTH. chat: 512 tokens in, 300 out at depth 4k; agent:"
-        " 16k in, 800 out at depth 48k, n_ctx 128k; documents: 30k in, 500 out; longest: longest context at 15 tok/s.",
+        "chat, coding, agent, documents, longest or IN+OUT@DEPTH. chat: 512 tokens in, 300 out at depth 4k;"
+        " coding: 8k in, 600 out at depth 32k, n_ctx 64k; agent: 16k in, 800 out at depth 48k, n_ctx 128k;"
+        " documents: 30k in, 500 out; longest: longest context at 15 tok/s.",
         metavar="NAME",
         default="chat",
     ),
@@ -109,9 +105,9 @@ _FORMS = {"sh": "llama_server", "modelfile": "modelfile", "preset": "preset", "l
 @click.command(
     cls=DocumentedCommand,
     examples="""
+    ggbench pick --gpu rtx-4090 --workload coding
     ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k
     ggbench pick ~/models --workload agent --min-speed 15
-    ggbench pick --family qwen3 --gpu rtx-4090 --prefer speed
     """,
 )
 @model_argument(required=False)
@@ -119,10 +115,11 @@ _FORMS = {"sh": "llama_server", "modelfile": "modelfile", "preset": "preset", "l
 @_need_options
 @option(
     "--family families",
-    "Choose among a family, e.g. qwen3.6. In the catalog, dense models and mixtures; may be repeated.",
+    "Choose among a family, e.g. qwen3.5. Its current models; may be repeated.",
     metavar="NAME",
     multiple=True,
 )
+@option("--local", "Choose among the models on this disk.", is_flag=True)
 @option(
     "--measure measures",
     "Time the pick and alternatives, and pick again. At the depth that decides; twins stand for files not here.",
@@ -147,6 +144,7 @@ def command(
     quants: tuple[str, ...],
     needs_of: Callable[[int], Needs],
     families: tuple[str, ...],
+    local: bool,
     measures: bool,
     within: str | None,
     form: str | None,
@@ -157,206 +155,105 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """Recommend a quant, a KV cache and a placement for MODEL, and print the command that runs it.
+    """Recommend a model, a quant, a KV cache and a placement.
 
-    Without QUANTS, all of the repo or folder are tried; without MODEL, the models on this disk are compared. Nothing is
-    measured without --measure, and only headers are downloaded. Exit code 3: nothing certainly meets the needs.
+    Without MODEL, the current models of the catalog: the most capable that is comfortable, by its publisher's own
+    score, with the best of the other kind, the fastest, and one with room for a long context. Nothing is measured
+    without --measure. Exit code 3: nothing certainly meets the needs.
 
-    Of a catalog id, the usual quants are tried, with q4_k_s and iq4_xs if its repo is known to have them: name them, or
-    the repo, to try them anyway. Several ids of the catalog are compared. Each quant is sized with each KV cache; what
-    does not fit on the GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds
-    are, in this order: measured, forecast, scaled from this machine's other runs, or estimated from others' llama-bench
-    on such devices. Losses come from a quality run, else from what is published of the model, else (~) of its type.
-    --why prints the rules of the choice.
+    Only headers are downloaded. Several ids of the catalog are compared, and without QUANTS all of a repo or
+    folder. Of a catalog id, the usual quants are tried, with q4_k_s and iq4_xs if its repo is known to have them:
+    name them, or the repo, to try them anyway. Each quant is sized with each KV cache; what does not fit on the
+    GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds are, in this
+    order: measured, forecast, scaled from this machine's other runs, or estimated from others' llama-bench on such
+    devices. Losses come from a quality run, else from what is published of the model, else (~) of its type. --why
+    prints the rules of the choice.
 
     The exit code is 3 also if the model was trained for less context: it is then planned for all of that. If nothing
-    qualifies, pick shows the nearest miss and single changes that would make it qualify.
+    qualifies, pick shows the nearest miss, and single changes or another model that would do.
 
     With -np N, N users share the machine: --need-ctx is of each, --n-ctx and memory of all, speeds are what each gets.
     Otherwise the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches
     beyond the plan.
     """
-    _refuse_to_measure(memory, within, measures=measures)
+    _check(model, families, memory, within, local=local, measures=measures)
+    from ggbench.decisions.pick.models import of_model, split_ids
+    from ggbench.models.reference import parse_model
+
     needs = needs_of(setup.n_seq_max)
-    if model is not None and families:
-        raise UsageError("MODEL and --family exclude each other", "omit one of them")
-    several, quants = _split_models(model, quants)
-    ref = _parsed(model, quants, several)
+    several, quants = split_ids(model, quants)
+    ref = None if model is None or several else parse_model(model, *quants)
     memory = memory.of_model(ref, setup, hub)
     budget = memory.budget(setup, measures=measures or not no_measure)
     draft = find_draft(memory.draft, setup, hub)
     budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
-    with _allocator(setup, budget, draft) as allocator:  # started first, as its worker takes a while
+    from ggbench.commands.picking import MeasuredPick, find_substitute, run_pick, start_allocator
+
+    planned: tuple[Target, ...] = ()
+    with start_allocator(
+        setup, budget, draft
+    ) as allocator:  # before headers are read: its worker takes a while
         from ggbench.decisions.pick.candidates import PickRequest, caches_of
         from ggbench.models.targets import repo_read
 
-        planned: tuple[Target, ...] = ()
-        if ref is not None:
-            planned, models = _of_model(ref, hub, output)
+        if ref is None:
+            models = _of_several(several, families, quants, local=local)
         else:
-            models = _of_several(several, families, quants)
-        request = PickRequest(
-            needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given
-        )
-        pick = _pick(models, request, allocator)
+            with reading_headers(output) as on_progress:
+                planned, models = of_model(ref, hub.access(), on_progress)
+        _say_twins(planned, models, output)
+        caches = caches_of(kv_types, setup, on_gpu=budget.on_gpu)
+        request = PickRequest(needs, budget, setup, caches, memory.given)
+        picked = run_pick(models, request, allocator, output)
+        instead = find_substitute(picked[0], request, allocator, output) if models else ""
+    pick = picked[0]
     if measures:
-        pick = _measured(pick, models, request, draft, parse_duration(within or "5m"), hub, output)
-    _show(pick, request, output, form)
+        pick = MeasuredPick(models, request, draft, parse_duration(within or "5m"), hub, output).run(picked)
+    _show(msgspec.structs.replace(pick, instead=instead), request, output, form)
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
     raise click.exceptions.Exit(_exit_code(pick, needs))
 
 
-def _refuse_to_measure(memory: BudgetOptions, within: str | None, *, measures: bool) -> None:
-    """Raise UsageError for --measure on a described machine, and for --within without it."""
+def _check(
+    model: str | None,
+    families: tuple[str, ...],
+    memory: BudgetOptions,
+    within: str | None,
+    *,
+    local: bool,
+    measures: bool,
+) -> None:
+    """Raise UsageError for options that exclude each other."""
+    if sum((model is not None, bool(families), local)) > 1:
+        raise UsageError("MODEL, --family and --local exclude each other", "give one of them")
     if measures and memory.is_described:
         raise UsageError("--measure works only on this machine", "omit --gpu, --vram and --ram")
     if within is not None and not measures:
         raise UsageError("--within needs --measure", "add --measure, or omit --within")
 
 
-def _of_model(
-    ref: ModelRef, hub: HubOptions, output: Output
-) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
-    from ggbench.decisions.pick.models import of_model
-
-    with reading_headers(output) as on_progress:
-        planned, models = of_model(ref, hub.access(), on_progress)
-    n_twins = len(planned) - sum(len(each.variants) for each in models)
-    if n_twins:
-        output.notice(f"{counted(n_twins, 'twin')} left out: random weights; name the file to plan it")
-    return planned, models
-
-
 def _of_several(
-    several: tuple[str, ...], families: tuple[str, ...], quants: tuple[str, ...]
+    several: tuple[str, ...], families: tuple[str, ...], quants: tuple[str, ...], *, local: bool
 ) -> tuple[PickedModel, ...]:
-    """Return the models of the catalog with these ids or of these families, or without any those on this disk."""
+    """Return the models with these ids, of these families, or on this disk; none for the current ones."""
     from ggbench.decisions.pick.models import of_catalog, of_families, on_disk
 
-    if families:
-        return of_families(families, quants)
-    return of_catalog(several, quants) if several else on_disk(quants)
+    if local:
+        return on_disk(quants)
+    return of_families(families, quants) if families else of_catalog(several, quants)
+
+
+def _say_twins(planned: tuple[Target, ...], models: tuple[PickedModel, ...], output: Output) -> None:
+    n_twins = len(planned) - sum(len(each.variants) for each in models)
+    if planned and n_twins:
+        output.notice(f"{counted(n_twins, 'twin')} left out: random weights; name the file to plan it")
 
 
 def _exit_code(pick: Pick, needs: Needs) -> ExitCode:
     chosen = pick.recommended
     misses = chosen is None or not chosen.meets or needs.exceeds(chosen.candidate.row.n_ctx_train)
     return plan_exit_code([each.candidate.row for each in pick.checked], misses=misses)
-
-
-def _split_models(model: str | None, quants: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the ids, or ID:QUANT, of the catalog's models that are compared, none for a single MODEL, and the QUANTS.
-
-    Raises UsageError if MODEL is not in the catalog and another one is.
-    """
-    from ggbench.models.catalog import load_catalog
-
-    ids = {each.id for each in load_catalog()} if quants else set[str]()
-    others = [word for word in quants if word.partition(":")[0].lower() in ids]
-    if model is None or not others:
-        return (), quants
-    if model.partition(":")[0].lower() not in ids:
-        what = f"{model} is not in the catalog, so it is not compared with {others[0]}"
-        raise UsageError(what, "name ids of the catalog; without any, pick compares the models on this disk")
-    named = dict.fromkeys(word.lower() for word in (model, *others))
-    return tuple(named), tuple(word for word in quants if word not in others)
-
-
-def _parsed(model: str | None, quants: tuple[str, ...], several: tuple[str, ...]) -> ModelRef | None:
-    from ggbench.models.reference import parse_model
-
-    return None if model is None or several else parse_model(model, *quants)
-
-
-def _allocator(setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
-    from ggbench.engines.contract import launch_engine
-
-    return dry_allocator(launch_engine(setup), setup, budget, draft)
-
-
-def _measured(
-    pick: Pick,
-    models: tuple[PickedModel, ...],
-    request: PickRequest,
-    draft: Target | None,
-    within_s: float,
-    hub: HubOptions,
-    output: Output,
-) -> Pick:
-    """Measure the speeds that matter and pick again, until all are known or the time is up."""
-    from ggbench.commands.measuring import measure
-    from ggbench.commands.options import MeasureRequest
-    from ggbench.decisions.pick.candidates import next_to_measure, variant_of
-    from ggbench.decisions.pick.sentences import candidate_name
-    from ggbench.models.reference import parse_model
-
-    end, tried = time.monotonic() + within_s, set[tuple[str, ...]]()
-    while (candidate := next_to_measure(pick, tried)) is not None:
-        tried.add(candidate.name)
-        variant = variant_of(candidate, models)
-        if variant.scaled_from:
-            output.notice(
-                f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header"
-            )
-            continue
-        if time.monotonic() >= end:
-            output.notice(f"--within {within_s:g}s is over; some speeds are still unknown")
-            break
-        output.notice(f"timing {candidate_name(candidate)}")
-        job = _job(candidate, request, hub)
-        ref = parse_model(*job.target.named)
-        if measure([job], MeasureRequest(ref, candidate.setup, hub, output), is_sweep=True).is_cancelled:
-            break
-        with _allocator(request.setup, request.budget, draft) as allocator:
-            pick = _pick(models, request, allocator)
-    return pick
-
-
-def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
-    """Return a decode of the answer at its depth if the file is here, or else a forecast from twins."""
-    from ggbench.models.reference import parse_model
-    from ggbench.models.targets import resolve
-    from ggbench.runs.experiment import Job, experiment_of
-
-    workload, file = request.needs.workload, candidate.to_run
-    setup = candidate.setup.undrafted()  # speeds do not include drafting
-    if file is not None and file.is_here and file.paths:
-        from ggbench.experiments.decode.record import DecodeSettings
-
-        (target,) = resolve(parse_model(str(file.paths[0])), hub=hub.access())
-        n_slots = request.needs.n_slots
-        depth = workload.depth_in(candidate.n_ctx // n_slots) + workload.n_prompt
-        if n_slots > 1:
-            from ggbench.experiments.speed.record import SpeedSettings
-
-            settings = SpeedSettings((depth,), workload.n_gen, (n_slots,))
-            setup = msgspec.structs.replace(setup, n_ctx=None, n_seq_max=1)
-            return Job(experiment_of("speed"), target, setup, settings)
-        return Job(experiment_of("decode"), target, setup, DecodeSettings(workload.n_gen, depths=(depth,)))
-    from ggbench.experiments.forecast.record import ForecastSettings
-
-    ref = parse_model(candidate.row.model, candidate.quant)
-    (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
-    return Job(
-        experiment_of("forecast"),
-        target,
-        msgspec.structs.replace(setup, n_ctx=None, n_seq_max=1, kv_unified=False),
-        ForecastSettings(),
-    )
-
-
-def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
-    """Pick using stored results, or none if the store cannot be read."""
-    from ggbench.decisions.pick.candidates import pick
-    from ggbench.errors import StoreError
-    from ggbench.runs.store.database import Store
-
-    try:
-        with Store.open() as store:
-            return pick(models, request, allocator, store)
-    except StoreError:
-        return pick(models, request, allocator, None)
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, form: str | None) -> None:
@@ -392,7 +289,7 @@ def _in_form(commands: RunCommands, form: str) -> str:
 
 
 def _remedy(pick: Pick, request: PickRequest) -> str:
-    """Return the first changes with which the nearest miss would fit, and how to find a smaller model."""
+    """Return the first changes with which the nearest miss would fit, and the model to run instead."""
     from ggbench.show.changes import change_text
     from ggbench.show.words import say
 
@@ -400,16 +297,8 @@ def _remedy(pick: Pick, request: PickRequest) -> str:
     longest = 0 if pick.best is None else (pick.best.candidate.longest_n_ctx or 0) // pick.needs.n_slots
     if longest >= KV_CELLS and pick.needs.holds_turn(longest):
         ways.append(f"-c {longest // KV_CELLS * KV_CELLS}")
-    enough = " or ".join(ways)
-    smaller = _pick_of_family(pick, request)
-    return say("pick.fits_with" if enough else "pick.smaller", changes=enough, smaller=smaller)
-
-
-def _pick_of_family(pick: Pick, request: PickRequest) -> str:
-    """Return the command that picks among the sizes of the model's family, on the same machine."""
-    from ggbench.models.catalog import load_catalog
-
-    models = {each.candidate.row.model.removeprefix("twin:") for each in pick.checked}
-    family = next((model.family for model in load_catalog() if model.id in models), "NAME")
     options = [word for name, value in request.options for word in (f"--{name}", value)]
-    return shlex.join(["ggbench", "pick", "--family", family, *options, "-c", str(pick.needs.n_ctx_slot)])
+    words = ["ggbench", "pick", *filter(None, [pick.instead]), *options, "-c", str(pick.needs.n_ctx_slot)]
+    key = "instead" if pick.instead else "no_substitute"
+    found = [say("pick.fits_with", changes=" or ".join(ways))] if ways else []
+    return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=shlex.join(words))])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.options import HubOptions
-from ggbench.commands.output import Output
+from ggbench.commands.output import Output, status_line
 from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.runs.progress import Pace
 from ggbench.text import in_words, sanitize
@@ -141,11 +141,8 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
 @contextlib.contextmanager
 def reading_headers(output: Output) -> Iterator[Callable[[int, int], None]]:
     """Yield a callback, given the number of headers read and the total, that shows a status line in a terminal."""
-    if output.quiet or not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    with output.console(stderr=True).status("") as status:
-        yield lambda done, total: status.update(f"reading headers, {done} of {total}")
+    with status_line(output) as show:
+        yield lambda done, total: show(f"reading headers, {done} of {total}")
 
 
 def reading_notice(listing: RepoListing, moved_bytes: int) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -80,6 +80,16 @@ class Output(msgspec.Struct, frozen=True):
         if not console.is_terminal and "COLUMNS" not in os.environ:
             console.width = _NO_WIDTH
         return console
+
+
+@contextlib.contextmanager
+def status_line(output: Output) -> Iterator[Callable[[str], None]]:
+    """Yield what shows a text as progress in a terminal's last line, and nothing elsewhere or with `--quiet`."""
+    if output.quiet or not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    with output.console(stderr=True).status("") as status:
+        yield status.update
 
 
 def _echo_json(text: str) -> None:

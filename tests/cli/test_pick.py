@@ -102,7 +102,7 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
         r"Error: .*qwen1.5-72b does not fit: .* more main memory\nHint: it fits with -c \d+; .*\n",
         said.err,
     )
-    assert said.err.endswith("ggbench pick --family qwen1.5 --gpu rtx-3060 -c 32768\n")
+    assert said.err.endswith("; qwen3.8-27b fits: ggbench pick qwen3.8-27b --gpu rtx-3060 -c 32768\n")
     assert "all candidates" in ggbench("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "--need-ctx", "32k", "--why").out
 
 
@@ -171,6 +171,7 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
         ("qwen1.5-7b", "--need-ctx", "8k", "-c", "8k"),
         ("qwen1.5-7b", "--workload", "talk"),
         ("qwen1.5-7b", "--family", "qwen1.5"),
+        ("--local", "--family", "qwen1.5"),
         ("qwen1.5-7b", "--measure"),
         ("--family", "qwen9"),
         ("org/name", "qwen1.5-7b"),
@@ -268,9 +269,9 @@ def test_a_context_beyond_training_is_planned_up_to_it_and_is_marked(ggbench: Ru
 
 
 def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:
-    ran = ggbench("pick", *CARD)
+    ran = ggbench("pick", "--local", *CARD)
     assert ran.code == ExitCode.USAGE
-    assert "this disk has no model" in ran.err and "Hint: ggbench pick --family" in ran.err
+    assert "this disk has no model" in ran.err and "Hint: ggbench pick finds" in ran.err
 
 
 def test_one_configuration_is_printed_as_asked(ggbench: Run) -> None:

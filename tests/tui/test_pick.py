@@ -136,7 +136,7 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         words = await press(app, pilot, *["backspace"] * 4, *"15", "enter")
         assert "For chat, 8,192 tokens, at least 15.0 tok/s (e) on RTX 4090" in words
         assert planner.requests[-1].needs == Needs(given_tok_s=15.0)
-        await press(app, pilot, "P", "e", "right", "right")
+        await press(app, pilot, "P", "e", "right", "right", "right")
         keys = ["down", "down", *["backspace"] * 2, "down", "down", "right", "right", "enter"]
         words = await press(app, pilot, *keys)
         assert planner.requests[-1].needs == Needs(WORKLOADS["documents"], given_prefer="quality")
@@ -158,7 +158,7 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         assert planner.requests[-1].needs.workload.n_depth == 23_776
         words = await press(app, pilot, "e", "down", *["backspace"] * 5, *"16k")
         words = " ".join(words.replace("│", " ").split())
-        assert "Empty: chat 8,192, agent 131,072, documents 32,768." in words
+        assert "Empty: chat 8,192, coding 65,536, agent 131,072, documents 32,768." in words
         words = " ".join((await press(app, pilot, "enter")).replace("│", " ").split())
         assert "prompt and answer of agent are 17,184 tokens, more than 16,384" in words
 

@@ -8,10 +8,10 @@ import msgspec
 
 from ggbench.errors import GgbenchError, UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.quants import name_without_quant
+from ggbench.gguf_file.quants import name_without_quant, plain_quant
 from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
-from ggbench.models.catalog import Catalog, load_catalog
+from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
@@ -41,17 +41,39 @@ def of_planned(planned: Sequence[Target]) -> tuple[PickedModel, ...]:
     return _grouped((_model_name(variant), variant) for variant in trained or planned)
 
 
+def models_here() -> tuple[LocalModel, ...]:
+    """Return the runnable models on this disk except twins, each file once."""
+    found = [*added_models(), *find_local_models()]
+    return tuple(
+        {each.paths: each for each in found if each.paths and not each.reason and not each.is_twin}.values()
+    )
+
+
 def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     """Return every runnable model on this disk except twins. Raises UsageError if there is none."""
-    found = [*added_models(), *find_local_models()]
-    usable = {each.paths: each for each in found if each.paths and not each.reason and not each.is_twin}
     wanted = {quant.lower() for quant in quants}
-    models = [each for each in usable.values() if not wanted or each.quant in wanted]
+    models = [each for each in models_here() if not wanted or each.quant in wanted]
     if not models:
         raise UsageError(
             say("pick.no_model", quant=" ".join(sorted(wanted)) or "model"), say("pick.no_model_hint")
         )
     return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
+
+
+def split_ids(model: str | None, quants: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the ids, or ID:QUANT, of the catalog's models that are compared, none for a single MODEL, and the QUANTS.
+
+    Raises UsageError if MODEL is not in the catalog and another one is.
+    """
+    catalog = load_catalog()
+    others = [word for word in quants if catalog.find(word.partition(":")[0])]
+    if model is None or not others:
+        return (), tuple(quants)
+    if catalog.find(model.partition(":")[0]) is None:
+        what = f"{model} is not in the catalog, so it is not compared with {others[0]}"
+        raise UsageError(what, "name ids of the catalog; --local compares the models on this disk")
+    named = dict.fromkeys(word.lower() for word in (model, *others))
+    return tuple(named), tuple(word for word in quants if word not in others)
 
 
 def of_families(names: Iterable[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
@@ -77,22 +99,43 @@ def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedMo
     for each in ids:
         name, _, quant = each.partition(":")
         quants_of[name] = (*quants_of.get(name, quants), *([quant] if quant else []))
-    return tuple(_of_entry(catalog, name, own) for name, own in quants_of.items())
+    return tuple(_of_id(catalog, name, own) for name, own in quants_of.items())
 
 
-def _of_entry(catalog: Catalog, model_id: str, quants: Sequence[str]) -> PickedModel:
+def _of_id(catalog: Catalog, model_id: str, quants: Sequence[str]) -> PickedModel:
     ref = ModelRef("catalog", model_id, label=model_id).of_quants(*quants)
     newer = frozenset(each.id for each in catalog.successors(catalog.model(model_id)))
     return PickedModel(model_id, resolve_headers(ref, catalog=catalog), newer)
 
 
-def _of_local(model: LocalModel) -> Target:
-    quant = model.quant or "unknown"
+def of_entry(entry: CatalogModel, quants: Sequence[str], local: Iterable[LocalModel]) -> PickedModel:
+    """Return these quants of a current model of the catalog; those among the local files are the files."""
+    ref = ModelRef("catalog", entry.id, label=entry.id).of_quants(*quants)
+    here = {plain_quant(each.quant or ""): each for each in local if _is_of(each, entry)}
+    variants = (
+        _of_local(here[each.quant], entry.id) if each.quant in here else each
+        for each in resolve_headers(ref, catalog=Catalog((entry,)))
+    )
+    return PickedModel(entry.id, tuple(variants))
+
+
+def _is_of(local: LocalModel, entry: CatalogModel) -> bool:
+    """Return whether a file is from the model's repo, or has the name of its files."""
+    named = name_without_quant((entry.file_pattern or "").format(quant="q4_k_m")).lower()
+    return (
+        local.model.lower() == (entry.repo or "").lower()
+        or name_without_quant(local.paths[0].name).lower() == named
+    )
+
+
+def _of_local(model: LocalModel, name: str = "") -> Target:
+    """Return a file as a target, by a name other than its own."""
+    quant, name = model.quant or "unknown", name or model.model
     try:
         file = read_model_file(model.paths[0], allow_missing_data=True)
     except GgbenchError as error:
-        return Target(model.model, quant, "file", reason=error.message)
-    return Target(model.model, quant, "file", model.paths[0], model.file_bytes, file=file)
+        return Target(name, quant, "file", reason=error.message)
+    return Target(name, quant, "file", model.paths[0], model.file_bytes, file=file)
 
 
 def _model_name(variant: Target) -> str:

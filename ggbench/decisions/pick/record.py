@@ -239,6 +239,16 @@ class Listed(NamedTuple):
         return self.checked.candidate
 
 
+class PublishedScore(NamedTuple):
+    """What a model's publisher reports of it."""
+
+    model: str
+    value: float
+    """Percent of GPQA Diamond."""
+    source: str
+    """The model card or report."""
+
+
 class Pick(msgspec.Struct, frozen=True):
     """The recommendation, and the candidates."""
 
@@ -265,6 +275,12 @@ class Pick(msgspec.Struct, frozen=True):
     """Main memory beside the GPUs that it is planned for; None without GPUs."""
     changes: tuple[Change, ...] = ()
     """Changes that would make the nearest miss fit, best first; empty if it fits."""
+    instead: str = ""
+    """Id of the current model to run where this one does not fit or is slow; empty for none."""
+    n_current: int = 0
+    """Current models of the catalog that competed, most of them by theory alone; 0 if the models were named."""
+    scores: tuple[PublishedScore, ...] = ()
+    """What publishers report of the models that are listed, if the current ones competed."""
 
     @property
     def best(self) -> Checked | None:
@@ -294,6 +310,12 @@ class Pick(msgspec.Struct, frozen=True):
         )
 
     @property
+    def pick_label(self) -> str:
+        """What the recommendation is in the table."""
+        by_capability = self.n_current and self.needs.prefer in ("balanced", "quality")
+        return "→ most capable" if by_capability else "→ pick"
+
+    @property
     def misses_speed_alone(self) -> bool:
         """Whether nothing is recommended, and the nearest miss misses no need but the speed."""
         return self.nearest_miss is not None and {check.need for check in self.nearest_miss.missed} == {"speed"}
@@ -302,7 +324,7 @@ class Pick(msgspec.Struct, frozen=True):
     def listed(self) -> tuple[Listed, ...]:
         """The pick, alternatives, the quants beside it, the best without needs, and the nearest miss."""
         named: list[tuple[str, Checked | None]] = [
-            ("→ pick", self.recommended),
+            (self.pick_label, self.recommended),
             ("nearest", self.nearest_miss),
             *self.alternatives,
             *((each.size, each.other) for each in self.reasons),

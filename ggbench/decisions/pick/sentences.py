@@ -131,7 +131,7 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
 def _late_keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     own = best.candidate
     if pick.n_models > 1:
-        yield "compared"
+        yield "current" if pick.n_current else "compared"
     if own.tok_s is not None and own.tok_s.is_estimate:
         yield "estimated" if own.tok_s.is_timed else f"estimated{here}"
 
@@ -150,7 +150,9 @@ def _speed_notes(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     elif own.tok_s is None:
         yield "no_bandwidth"
     if pick.comfortable is False and own.speed is not None:
-        yield "slow" if own.speed.tok_s.value < pick.needs.workload.comfort_tok_s else "slow_turn"
+        is_slow = own.speed.tok_s.value < pick.needs.workload.comfort_tok_s
+        slow = "slow" if is_slow else "slow_turn"
+        yield "slow_instead" if pick.instead else slow
 
 
 def reason(pick: Pick) -> tuple[str, ...]:
@@ -199,6 +201,8 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
         "quant": own.quant,
         "n_ctx_train": own.row.n_ctx_train,
         "n_models": pick.n_models,
+        "n_current": pick.n_current,
+        "instead": pick.instead,
         "other": next((each.candidate.quant for each in pick.alternatives), None),
         "n_ctx_slot": pick.needs.n_ctx_slot,
         "given_n_ctx": pick.needs.given_n_ctx,

@@ -9,7 +9,7 @@ from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from ggbench.decisions.pick.needs import RULES, Needs, needs_in_brief
-from ggbench.decisions.pick.record import Candidate, Checked, Listed, NeedCheck, Pick
+from ggbench.decisions.pick.record import Candidate, Checked, Listed, NeedCheck, Pick, PublishedScore
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.decisions.pick.sentences import (
     cache_text,
@@ -82,6 +82,10 @@ def _left_text(left_bytes: int) -> str:
     return format_bytes(left_bytes) if left_bytes >= 0 else f"{FITS_NOT} {format_bytes(left_bytes)}"
 
 
+def _download_text(n_bytes: int) -> str:
+    return format_bytes(n_bytes) if n_bytes else "here"
+
+
 FIGURES: tuple[Figure[Listed], ...] = (
     member("label", ""),
     Figure("model", "model", lambda row: model_name(row.candidate.row.subject)),
@@ -97,6 +101,10 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
     member("left_bytes", "left", _left_text, "candidate.left_bytes", priority=2),
     member("max_n_ctx", "max n_ctx", path="candidate.longest_n_ctx", priority=1, meaning="The longest that fits."),
+)  # fmt: skip
+_TO_GET: Figure[Listed] = member(
+    "download_bytes", "download", _download_text, "candidate.download_bytes", priority=3,
+    meaning="Bytes to download before it can be run.",
 )  # fmt: skip
 _MORE: tuple[Figure[Listed], ...] = (
     member("expected_tok_s", "answer tok/s", path="candidate.speed.tok_s", priority=3, is_estimate=True,
@@ -138,12 +146,15 @@ def _figures(pick: Pick, rows: tuple[Listed, ...]) -> list[Figure[Listed]]:
 def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Answer:
     """Return what to run and the command, the pick among its alternatives, and why."""
     rows = tuple(row for row in pick.listed if row.label not in _BESIDE)[:_MOST_ROWS]
+    shown = _figures(pick, rows)
+    if pick.n_current:
+        shown = [_TO_GET if each.key == "needed_bytes" else each for each in shown]
     every = (*pick.listed, *pick.unlisted)
     mind = notes(pick, budget, commands.notes if commands else ())
     return Answer(
         headline(pick),
         "" if commands is None else commands.llama_server,
-        [Table(_figures(pick, rows), rows)],
+        [Table(shown, rows)],
         mind,
         [
             Facts([("", text) for text in reason(pick)]),
@@ -176,6 +187,7 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
         *_losses_from(shown),
         *((f"max n_ctx of {candidate_name(own)}", f"run {own.probed_by}") for own in shown if own.probed_by),
         *dict.fromkeys(("left out", text) for text in _left_out(pick)),
+        *((f"{each.model} GPQA", say("pick.score", **each._asdict())) for each in pick.scores),
         ("download", "" if commands is None else commands.pull),
     ]
 
@@ -226,6 +238,10 @@ PICK = Document(
             "alternatives": list[_CANDIDATE],  # type: ignore[valid-type]
             "front": _about(list[_CANDIDATE], "Those that no other dominates."),  # type: ignore[valid-type]
             "candidates": _about(list[_CANDIDATE], "All, by model, cache and quant."),  # type: ignore[valid-type]
+            "instead": _about(str, "The current model to run where this does not fit or is slow."),
+            "scores": _about(
+                list[PublishedScore], "What publishers report of the current models that are shown."
+            ),
             "changes": _about(list[Change], "What would make the nearest miss fit, best first."),
             "needs": Needs,
             "rules": _about(list[str], "The rules of the pick, in order."),
@@ -262,6 +278,8 @@ def pick_record(
         "alternatives": [of(each.checked) for each in pick.alternatives],
         "front": [values[each.name] for each in pick.front],
         "candidates": [of(each) for each in pick.checked],
+        "instead": pick.instead,
+        "scores": pick.scores,
         "changes": pick.changes,
         "needs": pick.needs,
         "rules": RULES,
