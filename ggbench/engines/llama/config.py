@@ -150,7 +150,7 @@ def parse_servers(text: str) -> tuple[str, ...]:
 
 
 def _kv_types(text: str) -> tuple[str, ...]:
-    types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    types = _names(text.lower())
     if unknown := [each for each in types if each not in KV_TYPES]:
         raise UsageError(f"{unknown[0]!r} is not a KV cache type", f"llama.cpp has {', '.join(KV_TYPES)}")
     return types
@@ -345,21 +345,15 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     @property
     def bench_fields(self) -> dict[str, str | int | float | bool | None]:
         overrides = [f"{pattern}={device}" for pattern, device in self.tensor_overrides] if self.cpu_moe else []
-        return {
-            "n_batch": self.n_batch,
-            "n_ubatch": self.n_ubatch,
+        named_alike = ("n_batch", "n_ubatch", "type_k", "type_v", "n_gpu_layers", "n_cpu_moe", "load_mode")
+        return {name: getattr(self, name) for name in named_alike} | {
             "n_threads": self.threads,
-            "type_k": self.type_k,
-            "type_v": self.type_v,
-            "n_gpu_layers": self.n_gpu_layers,
-            "n_cpu_moe": self.n_cpu_moe,
             "split_mode": "none" if self.main_gpu is not None else self.split_mode,
             "main_gpu": self.main_gpu or 0,
             "no_kv_offload": not self.kv_offload,
             "flash_attn": {"auto": -1, "off": 0, "on": 1}[self.flash_attn],
             "tensor_split": "/".join(f"{share:.2f}" for share in self.tensor_split) or "0.00",
             "tensor_buft_overrides": ";".join(overrides or self.override_tensor) or "none",
-            "load_mode": self.load_mode,
         }
 
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self:

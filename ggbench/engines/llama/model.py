@@ -349,11 +349,8 @@ def _load_fields(setup: LlamaConfig, *, dry: bool) -> dict[str, Any]:
 
 def _context_fields(setup: LlamaConfig, n_outputs_max: int) -> dict[str, Any]:
     """Return what a setup wants of `llama_context_params`. Raises Refusal."""
-    wanted = {
-        "n_ctx": setup.n_ctx,
-        "n_batch": setup.n_batch,
-        "n_ubatch": setup.n_ubatch,
-        "n_seq_max": setup.n_seq_max,
+    named_alike = ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "swa_full", "kv_unified")
+    wanted = {name: getattr(setup, name) for name in named_alike} | {
         "n_outputs_max": n_outputs_max,
         "n_threads": setup.threads,
         "n_threads_batch": setup.threads_batch or setup.threads,
@@ -361,8 +358,6 @@ def _context_fields(setup: LlamaConfig, n_outputs_max: int) -> dict[str, Any]:
         "type_k": _ggml_type_id(setup.type_k),
         "type_v": _ggml_type_id(setup.type_v),
         "offload_kqv": setup.kv_offload,
-        "swa_full": setup.swa_full,
-        "kv_unified": setup.kv_unified,
     }
     if setup.ctx_type == "mtp":
         wanted["ctx_type"] = _number("CONTEXT_TYPE", "mtp")
@@ -398,21 +393,16 @@ def _pointers(addresses: Sequence[int]) -> ctypes.c_void_p:
 def _arrays(setup: LlamaConfig, n_offloading: int, buffer_types: Mapping[str, int]) -> dict[str, Any]:
     """Return pointers to a setup's tensor split and overrides, which they keep alive. Raises Refusal."""
     wanted: dict[str, Any] = {}
-    if setup.tensor_split:
-        shares = _shares(setup, n_offloading)
-        wanted["tensor_split"] = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
+    if shares := setup.tensor_split:
+        n_devices = lib.llama_max_devices()
+        takes = min(n_devices, n_offloading or n_devices)
+        if len(shares) > takes:
+            raise Refusal("load", f"{len(shares)} shares, but llama.cpp takes at most {takes}")
+        array = (ctypes.c_float * n_devices)(*shares)
+        wanted["tensor_split"] = ctypes.cast(array, ctypes.POINTER(ctypes.c_float))
     if overrides := setup.tensor_overrides:
         wanted["tensor_buft_overrides"] = ctypes.cast(_overrides(overrides, buffer_types), ctypes.c_void_p)
     return wanted
-
-
-def _shares(setup: LlamaConfig, n_offloading: int) -> Any:  # noqa: ANN401 - an array of a ctypes type
-    """Return llama.cpp's array of the share of each device. Raises Refusal for more shares than devices."""
-    n_devices = lib.llama_max_devices()
-    takes = min(n_devices, n_offloading or n_devices)
-    if len(setup.tensor_split) > takes:
-        raise Refusal("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes at most {takes}")
-    return (ctypes.c_float * n_devices)(*setup.tensor_split)
 
 
 def _overrides(given: Sequence[tuple[str, str]], known: Mapping[str, int]) -> Any:  # noqa: ANN401 - an array
@@ -443,7 +433,7 @@ def _ggml_type_id(name: str) -> int:
     """Return the number of a type in the loaded ggml, without an import in the worker. Raises Refusal."""
     name_of = lib._lib.ggml_type_name
     name_of.restype = ctypes.c_char_p
-    ids = {(name_of(type_id) or b"").decode().lower(): type_id for type_id in range(lib.GGML_TYPE_COUNT)}
-    if name.lower() not in ids:
-        raise Refusal("context", f"llama.cpp has no tensor type {name!r}")
-    return ids[name.lower()]
+    for type_id in range(lib.GGML_TYPE_COUNT):
+        if (name_of(type_id) or b"").decode().lower() == name.lower():
+            return type_id
+    raise Refusal("context", f"llama.cpp has no tensor type {name!r}")
