@@ -127,7 +127,7 @@ def _machine_fields(environment: Environment, *, has_rpc: bool) -> dict[str, Cel
 
 
 _NOT_SET = (
-    "cpu_mask", "cpu_strict", "poll", "devices", "lazy_mode", "embeddings", "no_op_offload", "no_host", "repack",
+    "cpu_mask", "cpu_strict", "poll", "lazy_mode", "embeddings", "no_op_offload", "no_host", "repack",
     "fit_target", "fit_min_ctx",
 )  # fmt: skip
 """Options that ggbench does not set; they have llama-bench's defaults."""

@@ -348,6 +348,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         named_alike = ("n_batch", "n_ubatch", "type_k", "type_v", "n_gpu_layers", "n_cpu_moe", "load_mode")
         return {name: getattr(self, name) for name in named_alike} | {
             "n_threads": self.threads,
+            "devices": "/".join(self.devices) or "auto",
             "split_mode": "none" if self.main_gpu is not None else self.split_mode,
             "main_gpu": self.main_gpu or 0,
             "no_kv_offload": not self.kv_offload,
