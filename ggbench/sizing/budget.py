@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 
@@ -333,12 +334,28 @@ def devices_here(servers: Sequence[str] = ()) -> tuple[DeviceMemory, ...]:
         listed = offload_devices()
     if listed:
         return tuple(_listed_device(device, gpus) for device in listed)
+    gpus = _as_cuda_counts(gpus)
     found = [(gpu, gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes) for gpu in gpus]
     return tuple(
         DeviceMemory(f"CUDA{number}", free_bytes, 0, gpu.name, "CUDA", gpu_bandwidth(gpu))
         for number, (gpu, free_bytes) in enumerate(found)
         if free_bytes
     )
+
+
+def _as_cuda_counts(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+    """Return GPUs in CUDA's order: by default it guesses which is the fastest, here the one with the most bandwidth.
+
+    Source: CUDA_DEVICE_ORDER in the CUDA programming guide.
+    """
+    if "CUDA_VISIBLE_DEVICES" in os.environ or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return gpus
+
+    def rate(gpu: Gpu) -> float:
+        bandwidth = gpu_bandwidth(gpu)
+        return 0.0 if bandwidth is None else bandwidth.bytes_per_s
+
+    return sorted(gpus, key=rate, reverse=True)
 
 
 def _listed_device(device: LlamaDevice, gpus: Sequence[Gpu]) -> DeviceMemory:

@@ -307,7 +307,7 @@ def test_a_pick_sizes_each_quant_in_each_setup_once(ggbench: Run, monkeypatch: p
     found = ggbench("pick", "qwen3-14b", *cards, "--need-ctx", "24k", "--json").json
     assert len(sized) == len(set(sized)) > 10
     assert "-dev CUDA1" in found["commands"]["llama_server"], "faster than both, and it fits"
-    assert any("RTX 3060 and RTX 3090; CUDA" in note for note in found["notes"])
+    assert any("counted so: RTX 3060 and RTX 3090" in note for note in found["notes"])
     own = found["pick"]
     [row] = ggbench("plan", "qwen3-14b", own["quant"], *cards, "-dev", "CUDA1", "-c", "24k", "--json").json["rows"]
     assert (own["needed_bytes"], own["left_bytes"]) == (row["needed_bytes"], row["left_bytes"])

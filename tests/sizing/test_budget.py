@@ -15,6 +15,7 @@ from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import (
     BESIDE_BUFFERS_BYTES,
     described_budget,
+    devices_here,
     free_budget,
     machine_budget,
     with_main_memory,
@@ -80,6 +81,15 @@ def test_this_machines_gpu_by_what_is_free(monkeypatch: pytest.MonkeyPatch) -> N
     for absent in (LlamaConfig(main_gpu=1), LlamaConfig(devices=("CUDA1",))):
         with pytest.raises(UsageError, match="no GPU"):
             machine_budget(absent)
+
+
+def test_unlike_gpus_are_counted_as_cuda_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest first, unless the environment says how."""
+    slower = replace(H200, index=1, name="NVIDIA H20", memory_clock_mhz=1000)
+    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: (slower, H200))
+    assert [each.name for each in devices_here()] == ["NVIDIA H200", "NVIDIA H20"]
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert [each.name for each in devices_here()] == ["NVIDIA H20", "NVIDIA H200"]
 
 
 @pytest.mark.parametrize(("gpus", "n_gpu_layers"), [((), -1), ((H200,), 0)])
