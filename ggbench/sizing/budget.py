@@ -334,8 +334,8 @@ def devices_here(servers: Sequence[str] = ()) -> tuple[DeviceMemory, ...]:
         listed = offload_devices()
     if listed:
         return tuple(_listed_device(device, gpus) for device in listed)
-    gpus = _as_cuda_counts(gpus)
-    found = [(gpu, gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes) for gpu in gpus]
+    in_order = _as_cuda_counts(gpus)
+    found = [(gpu, gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes) for gpu in in_order]
     return tuple(
         DeviceMemory(f"CUDA{number}", free_bytes, 0, gpu.name, "CUDA", gpu_bandwidth(gpu))
         for number, (gpu, free_bytes) in enumerate(found)
