@@ -31,12 +31,12 @@ from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.offload import (
     HOST,
     are_parallel,
-    cache_shares,
     device_layers,
     is_on_device,
     overriding_buffers,
-    tensor_shares,
+    split_shares,
 )
+from ggbench.sizing.theory.tensor_split import TensorSplit
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.units import KV_CELLS, MIB
 
@@ -76,6 +76,7 @@ class Placement:
         self._buffers = overriding_buffers(file, setup.tensor_overrides)
         self.is_parallel = are_parallel(setup, devices)
         """Whether llama.cpp makes one device of all, which compute a part of each layer at once."""
+        self._split = TensorSplit(file, split_shares(setup, devices)) if self.is_parallel else None
         self._tensor_shares = list(map(self._shares_of, file.tensors, self._buffers))
         self.is_split = bool(devices) and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
         """Whether some tensors that could be offloaded are in main memory."""
@@ -116,18 +117,30 @@ class Placement:
         """The cache in each memory, by formula."""
         self._cached_layers: dict[int, float] = {}
         """Number of layers with their cache in each memory."""
-        for place in self._cache_places:
-            for device, share in cache_shares(file, place, setup, self.devices).items():
-                self._cached_layers[device] = self._cached_layers.get(device, 0.0) + share
+        by_place: dict[int, list[int]] = {}
+        for layer, place in enumerate(self._cache_places):
+            by_place.setdefault(place, []).append(layer)
+        counts = {place: self._layers_by_device(place, layers) for place, layers in by_place.items()}
+        for count in counts.values():
+            self._cached_layers |= count
         try:
             self.theory = kv_cache(file, setup.type_k, setup.type_v)
-            for place in set(self._cache_places):
-                layers = {layer for layer, each in enumerate(self._cache_places) if each == place}
+            for place, layers in by_place.items():
                 cache = kv_cache(file, setup.type_k, setup.type_v, layers)
-                for device, share in cache_shares(file, place, setup, self.devices).items():
-                    self.caches[device] = cache.part(share)
+                for device, n_layers in counts[place].items():
+                    self.caches[device] = cache.part(n_layers / len(layers))
         except Unsupported as error:
             self.no_theory_reason = error.message
+
+    def _layers_by_device(self, place: int, layers: Sequence[int]) -> dict[int, float]:
+        """Return of how many of these layers each device has the cache; with `-sm tensor` each has a part of all."""
+        if place == HOST or self._split is None:
+            return {place: float(len(layers))}
+        found: dict[int, float] = {}
+        for layer in layers:
+            for device, share in self._split.of_cache(layer).items():
+                found[device] = found.get(device, 0.0) + share
+        return found
 
     @functools.cached_property
     def overridden_bytes(self) -> int:
@@ -147,8 +160,10 @@ class Placement:
 
     def _shares_of(self, tensor: TensorInfo, buffer: str | None) -> dict[int, float]:
         """Return the share of a tensor in each memory."""
-        place = self._place_of(tensor, buffer)
-        return tensor_shares(self._file, tensor, place, self.setup, self.devices)
+        return self._divided(tensor, self._place_of(tensor, buffer))
+
+    def _divided(self, tensor: TensorInfo, place: int) -> dict[int, float]:
+        return {place: 1.0} if place == HOST or self._split is None else self._split.of_tensor(tensor)
 
     def _place_of(self, tensor: TensorInfo, buffer: str | None) -> int:
         """Return the location of a tensor in llama.cpp: given by an override, or else its layer's device."""
@@ -189,7 +204,7 @@ class Placement:
 
     def _output_shares(self, tensor: TensorInfo) -> dict[int, float]:
         """Return where the output reads an embedding table that it is tied to."""
-        return tensor_shares(self._file, tensor, self.layers[-1], self.setup, self.devices)
+        return self._divided(tensor, self.layers[-1])
 
     def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
         """Return the contents of each memory, main memory last."""

@@ -213,7 +213,7 @@ def _cards(*free_bytes: int) -> tuple[DeviceMemory, ...]:
 
 
 @pytest.mark.llama
-@pytest.mark.parametrize(("model", "shares"), [(MODEL, ()), (EXPERTS, ()), (MODEL, (3.0, 1.0))])
+@pytest.mark.parametrize(("model", "shares"), [(MODEL, ()), (EXPERTS, ()), (MODEL, (2.0, 1.0))])
 def test_what_each_device_holds_of_every_layer_is_what_llama_cpp_asks_of_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: ModelFile, shares: tuple[float, ...]
 ) -> None:

@@ -28,20 +28,6 @@ _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q
 HOST = -1
 """The place of what lies in main memory; the others are numbers of devices."""
 
-_LAYER = r"blk\.\d+\."
-_SPLIT_TENSORS = re.compile(
-    rf"output\.(weight|bias)|{_LAYER}(attn_(q|k|v|qkv)\.(weight|bias)|attn_(output|gate|sinks)\.weight"
-    r"|ssm_(a|dt\.bias|(alpha|beta|ba|conv1d|out)\.weight)|ffn_(up|gate|gate_up|down)(_exps)?\.weight"
-    r"|ffn_(up|gate)(_exps)?\.bias)"
-)
-_SPLIT_TENSORS_DEEPSEEK4 = re.compile(
-    rf"{_LAYER}(attn_(sinks|q_b|output_a|output_b)|ffn_(up|gate|down)(_shexp|_exps)?)\.weight"
-)
-"""Tensors that `-sm tensor` splits; each device has a copy of all others. Source:
-`llama_meta_device_get_split_state` in llama-model.cpp of llama-cpp-python 0.3.36."""
-_COMPRESSED = "deepseek4"
-"""The architecture whose cache each device copies."""
-
 
 def overriding_buffers(file: ModelFile, overrides: tuple[tuple[str, str], ...]) -> list[str | None]:
     """Return the buffer type that the first matching override gives each tensor; None without one."""
@@ -71,31 +57,6 @@ def split_shares(setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> list[fl
     if any(given):
         return given
     return [1.0 if setup.split_mode == "tensor" else float(device.free_bytes) for device in devices]
-
-
-def tensor_shares(
-    file: ModelFile, tensor: TensorInfo, place: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]
-) -> dict[int, float]:
-    """Return the share of a tensor in each memory, given the place of its layer; of a copy it is 1."""
-    names = _SPLIT_TENSORS_DEEPSEEK4 if file.architecture == _COMPRESSED else _SPLIT_TENSORS
-    return _shares(place, setup, devices, is_copied=names.fullmatch(tensor.name) is None)
-
-
-def cache_shares(
-    file: ModelFile, place: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]
-) -> dict[int, float]:
-    """Return the share of a layer's cache in each memory; `-sm tensor` splits it by heads."""
-    return _shares(place, setup, devices, is_copied=file.architecture == _COMPRESSED)
-
-
-def _shares(
-    place: int, setup: LlamaConfig, devices: Sequence[DeviceMemory], *, is_copied: bool
-) -> dict[int, float]:
-    """Return the share of each device, of what is split over all or else copied to each."""
-    if place == HOST or not are_parallel(setup, devices):
-        return {place: 1.0}
-    shares = split_shares(setup, devices)
-    return {device: 1.0 if is_copied else share / sum(shares) for device, share in enumerate(shares)}
 
 
 def are_parallel(setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> bool:
