@@ -1,4 +1,4 @@
-"""Estimates with their 95 % intervals: of means, of pairs, of ratios and differences of two estimates."""
+"""Estimates with their 95 % intervals: of means, of pairs, and of the ratio of two estimates."""
 
 from __future__ import annotations
 
@@ -28,14 +28,6 @@ def ratio_interval(one: float, one_ci: Interval, other: float, other_ci: Interva
     below = math.hypot(log_ratio(one, one_ci[0]), log_ratio(other_ci[1], other))
     above = math.hypot(log_ratio(one_ci[1], one), log_ratio(other, other_ci[0]))
     return _exp(ratio - below), _exp(ratio + above)
-
-
-def difference_interval(one: float, one_ci: Interval, other: float, other_ci: Interval) -> Interval:
-    """Return the interval of `one - other`, two independent estimates; same source as `ratio_interval`."""
-    difference = one - other
-    below = math.hypot(one - one_ci[0], other_ci[1] - other)
-    above = math.hypot(one_ci[1] - one, other - other_ci[0])
-    return difference - below, difference + above
 
 
 def log_ratio(more: float, less: float) -> float:

@@ -254,7 +254,7 @@ def _compared(metric: Metric, columns: Sequence[Column], names: Sequence[str]) -
     if vary(metric.basis, [column[0] for column in columns]):
         found = [replace(each, left_out=metric.other_basis) if each.is_known else each for each in found]
     pairs, more = pairs_of(metric, columns, found), metric.figure.better == "more"
-    beaten = {pair for pair, each in pairs.items() if each.is_different and (each.difference > 0) is more}
+    beaten = {pair for pair, each in pairs.items() if each.is_different and (each.ratio > 1) is more}
     winners, losers = ({pair[side] for pair in beaten} for side in (0, 1))
     line = ComparedFigure(
         metric=metric.key,
@@ -299,7 +299,8 @@ def _decided(
     gain = apart.text
     if outcome == "better":
         key = metric.win
-        gain = gain if metric.difference is None else metric.difference(abs(apart.difference))
+    if outcome == "better" and metric.difference is not None:
+        gain = metric.difference(abs((line.values[one] or 0.0) - (line.values[other] or 0.0)))
     if len(names) > 2 and outcome != "no_verdict":
         key += "_of_many"
     verdict = say(

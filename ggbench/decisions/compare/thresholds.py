@@ -76,7 +76,7 @@ def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[L
 def _checked(option: str, share: float, line: ComparedFigure, names: Sequence[str]) -> list[LimitCheck]:
     checks = []
     for run, apart in enumerate(line.versus):
-        if apart is None or apart.ratio is None:
+        if apart is None:
             continue
         sign = -1 if line.more_is_better else 1
         ends = None

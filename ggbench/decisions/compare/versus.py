@@ -26,7 +26,6 @@ from ggbench.show.words import say
 from ggbench.stats.intervals import (
     Interval,
     Ratio,
-    difference_interval,
     differing,
     geometric_mean,
     log_ratio,
@@ -91,27 +90,17 @@ def _mean(metric: Metric, runs: Column, values: Sequence[float]) -> tuple[str, f
 class Versus(msgspec.Struct, frozen=True):
     """A run compared with another."""
 
-    ratio: float | None
-    """None if one of them is not positive."""
-    ratio_ci95: Interval | None
-    """None, like the interval of the difference, if there can be no verdict."""
-    difference: float
-    difference_ci95: Interval | None
-    """If there is a ratio, from its ends times the other value."""
-    p: float | None
-    """Probability that equals differ as much; null if there can be no verdict."""
+    ratio: float
+    ratio_ci95: Interval | None = None
+    """None, like `p`, if there can be no verdict."""
+    p: float | None = None
+    """Probability that equals differ as much."""
     doubt: Doubt = ""
     """Why there can be no verdict; empty if there can."""
     n_turns: int | None = None
     """Turns in which both were measured; null if they were not."""
     is_different: bool = False
     """Whether they differ, by Holm's correction for all pairs of runs."""
-
-    @classmethod
-    def of(cls, ratio: Ratio, other: float) -> Versus:
-        """Return a ratio to a value."""
-        difference, *ends = (other * (each - 1) for each in (ratio.value, ratio.low, ratio.high))
-        return cls(ratio.value, (ratio.low, ratio.high), difference, (ends[0], ends[1]), ratio.p)
 
     def is_alike(self, share: float) -> bool:
         """Return whether the two differ by at most this share, either way."""
@@ -120,9 +109,7 @@ class Versus(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """`0.97 times (0.93–1.01)`, without the interval if there can be no verdict; empty without a ratio."""
-        if self.ratio is None:
-            return ""
+        """`0.97 times (0.93–1.01)`, without the interval if there can be no verdict."""
         return format_ratio(self.ratio, *(self.ratio_ci95 or (self.ratio, self.ratio)), " times")
 
     @property
@@ -145,9 +132,8 @@ def pairs_of(metric: Metric, columns: Sequence[Column], values: Sequence[ColumnV
         apart = _versus(metric, values[one], values[other], ratios)
         if apart is not None:
             pairs[one, other] = apart
-    found = differing(
-        {pair: each.p for pair, each in pairs.items() if each.p is not None and pair[0] < pair[1]}
-    )
+    tested = {pair: each.p for pair, each in pairs.items() if each.p is not None and pair[0] < pair[1]}
+    found = differing(tested)
     return {
         pair: replace(each, is_different=pair in found or pair[::-1] in found) for pair, each in pairs.items()
     }
@@ -155,34 +141,28 @@ def pairs_of(metric: Metric, columns: Sequence[Column], values: Sequence[ColumnV
 
 def _versus(metric: Metric, one: ColumnValue, other: ColumnValue, ratios: Sequence[float]) -> Versus | None:
     """Return a column compared with another, given the ratios of turns; None if one is not compared."""
-    mine, its = one.compared, other.compared
-    if mine is None or its is None:
-        return None
-    if metric.is_timed:
-        return _versus_in_turns(one, other, ratios) if min(mine, its) > 0 else None
-    assert one.ci95 is not None and other.ci95 is not None
-    if min(mine, its) <= 0:
-        ends = difference_interval(mine, one.ci95, its, other.ci95)
-        return Versus(None, None, mine - its, ends, normal_p(mine - its, *ends))
-    logs = metric.paired(one.runs[0], other.runs[0]) if metric.paired else ()
-    ratio = paired_ratio(logs)
-    if ratio is None:
-        low, high = ratio_interval(mine, one.ci95, its, other.ci95)
-        p = normal_p(math.log(mine / its), -log_ratio(1.0, low), log_ratio(high, 1.0))
-        ratio = Ratio(mine / its, low, high, p)
-    return Versus.of(ratio, its)
-
-
-def _versus_in_turns(one: ColumnValue, other: ColumnValue, ratios: Sequence[float]) -> Versus:
     mine, its = one.compared or 0.0, other.compared or 0.0
-    ratio = ratio_of_turns(ratios)
-    if ratio is not None:
-        return replace(Versus.of(ratio, its), n_turns=len(ratios))
-    n_runs = min(len(one.runs), len(other.runs))
-    doubt: Doubt = "few_turns" if len(ratios) == n_runs else "not_in_turns"
+    if min(mine, its) <= 0:
+        return None
+    if not metric.is_timed:
+        logs = metric.paired(one.runs[0], other.runs[0]) if metric.paired else ()
+        found = paired_ratio(logs) or _ratio_of_values(mine, one.ci95, its, other.ci95)
+        return Versus(found.value, (found.low, found.high), found.p)
+    in_turns = ratio_of_turns(ratios)
+    if in_turns is not None:
+        return Versus(in_turns.value, (in_turns.low, in_turns.high), in_turns.p, n_turns=len(ratios))
     if len(one.runs) == len(other.runs) == 1:
-        doubt = "single"
-    return Versus(mine / its, None, mine - its, None, None, doubt)
+        return Versus(mine / its, doubt="single")
+    is_short = len(ratios) == min(len(one.runs), len(other.runs))
+    return Versus(mine / its, doubt="few_turns" if is_short else "not_in_turns")
+
+
+def _ratio_of_values(one: float, one_ci95: Interval | None, other: float, other_ci95: Interval | None) -> Ratio:
+    """Return the ratio of two independent values from their own intervals."""
+    assert one_ci95 is not None and other_ci95 is not None
+    low, high = ratio_interval(one, one_ci95, other, other_ci95)
+    p = normal_p(math.log(one / other), -log_ratio(1.0, low), log_ratio(high, 1.0))
+    return Ratio(one / other, low, high, p)
 
 
 class _Timed(NamedTuple):
