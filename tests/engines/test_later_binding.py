@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Decode, DescribedDevice, EstimateMemory, Source
+from ggbench.engines.contract import Decode, EstimateMemory, Source
 from ggbench.engines.endings import Completed, Crashed, Failed
 from ggbench.engines.events import Allocated, Event
 from ggbench.engines.llama.build import describe_llama_build
@@ -17,14 +17,18 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
 from ggbench.errors import TESTED_BINDING, BindingFailed
-from ggbench.units import GIB
+from ggbench.machine.description import describe_machine
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_headers
+from ggbench.sizing.budget import described_budget
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
 from tests.fakes import later_binding
 
 pytestmark = pytest.mark.llama
 
 ROOT = Path(__file__).parents[2]
 SETUP = LlamaConfig(n_ctx=512, threads=1)
-CARD = DescribedDevice("CUDA0", "CUDA", GIB)
 
 
 @pytest.fixture
@@ -56,15 +60,16 @@ def test_sizes_and_decoding_are_as_before(
     assert [*engine.open(Source(tiny_twin), SETUP)][-1] == [*engine.run(Decode(8, 4))][-1] == Completed()
 
 
-def test_a_described_card_is_refused_with_the_version_to_install(
-    later: Callable[..., LlamaEngine], tiny_twin: Path
+def test_a_plan_for_a_card_that_is_not_here_is_one_error_with_the_version_to_install(
+    later: Callable[..., LlamaEngine],
 ) -> None:
     """Its structures are those of version 2: another one's would be read as garbage."""
-    *_, ending = later().run(EstimateMemory(Source(tiny_twin), SETUP, (CARD,)))
-    assert isinstance(ending, Failed)
-    assert isinstance(ending.cause, BindingFailed)
-    assert "version 3 of ggml's backend interface" in ending.reason
-    assert ending.cause.hint == f"pip install {TESTED_BINDING}"
+    budget = described_budget(describe_machine(["rtx-3060"], None), reserve_bytes=None)
+    targets = resolve_headers(parse_model("qwen2.5-0.5b", "q8_0", "q4_k_m"))
+    with DryAllocator(later(), SETUP, budget.devices) as allocator, pytest.raises(BindingFailed) as refused:
+        list(plan(targets, PlanRequest(budget, SETUP), allocator))
+    assert "version 3 of ggml's backend interface, not 2" in refused.value.message
+    assert refused.value.hint == f"pip install {TESTED_BINDING}"
 
 
 def test_an_option_whose_field_is_gone_is_one_line(later: Callable[..., LlamaEngine], tiny_twin: Path) -> None:
