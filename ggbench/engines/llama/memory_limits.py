@@ -3,8 +3,8 @@
 For main memory an address-space limit makes the next allocation that is too large fail, while plain malloc would
 overcommit; a GPU is made smaller by a ballast, allocated through ggml. What an RPC server exposes of a device, and a
 GPU whose driver does not count what is taken, are limited by replacing functions in their tables:
-`ggml_backend_device_i`, `ggml_backend_buffer_type_i` and `ggml_backend_buffer_i` in ggml-backend-impl.h. They are not a
-public interface, so `ExposedMemory` checks that its functions are called.
+`ggml_backend_device_i`, `ggml_backend_buffer_type_i` and `ggml_backend_buffer_i` in ggml-backend-impl.h, version 2.
+They are not a public interface.
 """
 
 from __future__ import annotations
@@ -112,17 +112,11 @@ class GpuMemory:
         for device, n_bytes in zip(self._devices, held, strict=True):
             if n_bytes and not self._set_aside(device, n_bytes):
                 left_bytes = self._free_bytes(device) - n_bytes
-                try:
-                    self._exposed.append(ExposedMemory(self._every, device, left_bytes))
-                except NotLimited:
-                    raise Refusal("load", "this llama.cpp's GPU memory cannot be limited") from None
+                self._exposed.append(ExposedMemory(self._every, device, left_bytes))
 
     def _set_aside(self, device: int, n_bytes: int) -> bool:
         """Allocate a ballast; return False if the driver does not count it, as Vulkan ones without a memory budget."""
-        buffer_type, free_bytes = (
-            self._ggml.ggml_backend_dev_buffer_type(device),
-            self._free_bytes(device),
-        )
+        free_bytes, buffer_type = self._free_bytes(device), self._ggml.ggml_backend_dev_buffer_type(device)
         largest = self._ggml.ggml_backend_buft_get_max_size(buffer_type)  # Vulkan limits one buffer
         left = n_bytes
         while left:
@@ -144,11 +138,6 @@ _size = ctypes.c_size_t
 _GetMemory = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_size), ctypes.POINTER(_size))
 _AllocBuffer = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, _size)
 _FreeBuffer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_PROBE_BYTES = 1 << 16
-
-
-class NotLimited(Exception):
-    """The limit has no effect with this llama.cpp."""
 
 
 class ExposedMemory:
@@ -158,25 +147,20 @@ class ExposedMemory:
     """
 
     def __init__(self, devices: GgmlDevices, device: int, limit_bytes: int) -> None:
-        """Raises NotLimited."""
+        """Raises Refusal for another version of ggml's private interface."""
         if devices.interface_problem:
-            raise NotLimited
-        self._ggml, self._limit = devices.ggml, limit_bytes
+            raise Refusal(
+                "load", f"GPU memory cannot be limited here: this llama.cpp has {devices.interface_problem}"
+            )
+        self._limit = limit_bytes
         self._taken: dict[int, int] = {}
-        buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
-        memory, allocation = _table(device), _table(buffer_type)
+        memory, allocation = _table(device), _table(devices.ggml.ggml_backend_dev_buffer_type(device))
         self._get_memory = _GetMemory(memory[_GET_MEMORY])
         self._alloc_buffer = _AllocBuffer(allocation[_ALLOC_BUFFER])
         self._free_buffers: dict[int, Any] = {}
         self._callbacks = _GetMemory(self._report), _AllocBuffer(self._allocate), _FreeBuffer(self._free)
         memory[_GET_MEMORY] = _pointer(self._callbacks[0])
         allocation[_ALLOC_BUFFER] = _pointer(self._callbacks[1])
-        buffer = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, _PROBE_BYTES)
-        is_counted = not buffer or buffer in self._taken
-        if buffer:
-            self._ggml.ggml_backend_buffer_free(buffer)
-        if not is_counted or self._taken or devices.memory(device)[0] > limit_bytes:
-            raise NotLimited
 
     @property
     def free_bytes(self) -> int:
