@@ -294,11 +294,13 @@ def _remedy(pick: Pick, request: PickRequest) -> str:
     from ggbench.show.words import say
 
     ways = [change_text(change) for change in pick.changes if change.fits and change.kind != "n_ctx"][:1]
-    longest = 0 if pick.best is None else (pick.best.candidate.longest_n_ctx or 0) // pick.needs.n_slots
-    if longest >= KV_CELLS and pick.needs.holds_turn(longest):
-        ways.append(f"-c {longest // KV_CELLS * KV_CELLS}")
+    needs, longest = pick.needs, 0 if pick.best is None else pick.best.candidate.longest_n_ctx or 0
+    each = longest // needs.n_slots // KV_CELLS * KV_CELLS
+    if each and needs.holds_turn(each):
+        ways.append(f"-c {each * needs.n_slots}")
     options = [word for name, value in request.options for word in (f"--{name}", value)]
-    words = ["ggbench", "pick", *filter(None, [pick.instead]), *options, "-c", str(pick.needs.n_ctx_slot)]
+    words = ["ggbench", "pick", *filter(None, [pick.instead]), *options, "-c", str(needs.n_ctx)]
+    words += ["-np", str(needs.n_slots)] if needs.n_slots > 1 else []
     key = "instead" if pick.instead else "no_substitute"
     found = [say("pick.fits_with", changes=" or ".join(ways))] if ways else []
     return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=shlex.join(words))])

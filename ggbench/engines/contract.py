@@ -70,6 +70,8 @@ class EngineConfig:
     kv_offload: bool = True
     threads: int | None = None
     main_gpu: int | None = None
+    devices: tuple[str, ...] = ()
+    """GPUs to use, by llama.cpp's names; empty for all."""
     flash_attn: str = ""
     memory_limit_bytes: int | None = None
     base_url: str = ""

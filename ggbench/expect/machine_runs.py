@@ -33,7 +33,7 @@ class MachineRuns:
         self._here = ThisMachine.describe() if self._store is not None else None
         self._cache_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
         self._by_file: dict[tuple[str, str], list[Run]] = {}
-        self._rates: dict[EngineConfig | None, list[Rates]] = {}
+        self._rates: dict[tuple[object, ...], list[Rates]] = {}
 
     def decisive(self, setup: EngineConfig, n_layer: int | None) -> EngineConfig | None:
         """Return the parts of a setup that affect speed on this machine, as `ThisMachine.decisive`; None elsewhere."""
@@ -69,8 +69,8 @@ class MachineRuns:
         """Return the rates of each model's newest run under a setup, whose weights were all in the planned memory."""
         if self._here is None:
             return []
-        asked = self._here.decisive(setup, None)
-        asked = None if asked is None else asked.without_placement()
+        decisive = self._here.decisive(setup, None)
+        asked = () if decisive is None else self._unplaced(decisive)
         if asked not in self._rates:
             alike = [run for run in self._with_rates if self._is_alike(run, asked)]
             self._rates[asked] = _of_models(alike)
@@ -84,13 +84,18 @@ class MachineRuns:
                 found = list(runs_with_rates(self._store, self._here.key))
         return found
 
-    def _is_alike(self, run: Run, asked: EngineConfig | None) -> bool:
+    def _unplaced(self, setup: EngineConfig) -> tuple[object, ...]:
+        """Return a setup without its placement, but for which of several GPUs it uses."""
+        is_choice = self._here is not None and len(self._here.gpus) > 1
+        return setup.without_placement(), is_choice and (setup.main_gpu, setup.devices)
+
+    def _is_alike(self, run: Run, asked: tuple[object, ...]) -> bool:
         """Return whether a run read its weights only from the planned memory, not from the CPU's cache."""
         on_gpu = self._budget.on_gpu
         if self._here is None or not self._here.made(run.head.environment):
             return False
         decisive = self._here.decisive(run.head.setup, run.subject.n_layer)
-        if decisive is None or asked is None or decisive.without_placement() != asked:
+        if decisive is None or self._unplaced(decisive) != asked:
             return False
         if (run.subject.weight_bytes or 0) <= self._cache_bytes or run.memory.weights_on_gpu is not on_gpu:
             return False
