@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
@@ -25,15 +24,12 @@ from ggbench.commands.options import (
 )
 from ggbench.commands.output import Output, plan_exit_code
 from ggbench.decisions.pick.needs import Needs, Preference, parse_workload
-from ggbench.errors import DoesNotFit, ExitCode, UsageError
-from ggbench.text import in_words
-from ggbench.units import KV_CELLS, counted, parse_duration
+from ggbench.errors import ExitCode, UsageError
+from ggbench.units import counted, parse_duration
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.candidates import PickRequest
-    from ggbench.decisions.pick.models import PickedModel
+    from ggbench.decisions.pick.models import Competitors, PickedModel
     from ggbench.decisions.pick.record import Pick
-    from ggbench.decisions.pick.run_commands import RunCommands
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.targets import Target
 
@@ -98,10 +94,6 @@ _need_options = as_record(
 )
 
 
-_FORMS = {"sh": "llama_server", "modelfile": "modelfile", "preset": "preset", "llama-swap": "llama_swap"}
-"""What --as prints, by the field of `RunCommands`."""
-
-
 @click.command(
     cls=DocumentedCommand,
     examples="""
@@ -130,7 +122,7 @@ _FORMS = {"sh": "llama_server", "modelfile": "modelfile", "preset": "preset", "l
     "--as form",
     "Print only sh, modelfile, preset or llama-swap. llama-server's command, Ollama's Modelfile, a section for"
     " llama-server's --models-preset, or llama-swap's configuration.",
-    click.Choice([*_FORMS]),
+    click.Choice(("sh", "modelfile", "preset", "llama-swap")),
     metavar="FORM",
 )
 @budget_options
@@ -177,7 +169,7 @@ def command(
     beyond the plan.
     """
     _check(model, families, memory, within, local=local, measures=measures)
-    from ggbench.decisions.pick.models import of_model, split_ids
+    from ggbench.decisions.pick.models import Competitors, of_model, split_ids
     from ggbench.models.reference import parse_model
 
     needs = needs_of(setup.n_seq_max)
@@ -187,7 +179,7 @@ def command(
     budget = memory.budget(setup, measures=measures or not no_measure)
     draft = find_draft(memory.draft, setup, hub)
     budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
-    from ggbench.commands.picking import MeasuredPick, find_substitute, run_pick, start_allocator
+    from ggbench.commands.picking import MeasuredPick, find_substitute, run_pick, show_pick, start_allocator
 
     planned: tuple[Target, ...] = ()
     with start_allocator(
@@ -197,19 +189,20 @@ def command(
         from ggbench.models.targets import repo_read
 
         if ref is None:
-            models = _of_several(several, families, quants, local=local)
+            asked = _of_several(several, families, quants, local=local)
         else:
             with reading_headers(output) as on_progress:
                 planned, models = of_model(ref, hub.access(), on_progress)
-        _say_twins(planned, models, output)
+            asked = Competitors(models)
+            _say_twins(planned, models, output)
         caches = caches_of(kv_types, setup, on_gpu=budget.on_gpu)
         request = PickRequest(needs, budget, setup, caches, memory.given)
-        picked = run_pick(models, request, allocator, output)
-        instead = find_substitute(picked[0], request, allocator, output) if models else ""
+        picked = run_pick(asked, request, allocator, output)
+        instead = find_substitute(picked[0], request, allocator, output) if asked.models else ""
     pick = picked[0]
     if measures:
-        pick = MeasuredPick(models, request, draft, parse_duration(within or "5m"), hub, output).run(picked)
-    _show(msgspec.structs.replace(pick, instead=instead), request, output, form)
+        pick = MeasuredPick(asked, request, draft, parse_duration(within or "5m"), hub, output).run(picked)
+    show_pick(msgspec.structs.replace(pick, instead=instead), request, output, form, _exit_code(pick, needs))
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
     raise click.exceptions.Exit(_exit_code(pick, needs))
@@ -235,18 +228,20 @@ def _check(
 
 def _of_several(
     several: tuple[str, ...], families: tuple[str, ...], quants: tuple[str, ...], *, local: bool
-) -> tuple[PickedModel, ...]:
-    """Return the models with these ids, of these families, or on this disk; none for the current ones."""
-    from ggbench.decisions.pick.models import of_catalog, of_families, on_disk
+) -> Competitors:
+    """Return the models with these ids, on this disk, of these families, or the current ones."""
+    from ggbench.decisions.pick.models import Competitors, of_catalog, of_families, on_disk
 
     if local:
-        return on_disk(quants)
-    return of_families(families, quants) if families else of_catalog(several, quants)
+        return Competitors(on_disk(quants))
+    if several:
+        return Competitors(of_catalog(several, quants))
+    return Competitors((), of_families(families), quants)
 
 
 def _say_twins(planned: tuple[Target, ...], models: tuple[PickedModel, ...], output: Output) -> None:
     n_twins = len(planned) - sum(len(each.variants) for each in models)
-    if planned and n_twins:
+    if n_twins:
         output.notice(f"{counted(n_twins, 'twin')} left out: random weights; name the file to plan it")
 
 
@@ -254,53 +249,3 @@ def _exit_code(pick: Pick, needs: Needs) -> ExitCode:
     chosen = pick.recommended
     misses = chosen is None or not chosen.meets or needs.exceeds(chosen.candidate.row.n_ctx_train)
     return plan_exit_code([each.candidate.row for each in pick.checked], misses=misses)
-
-
-def _show(pick: Pick, request: PickRequest, output: Output, form: str | None) -> None:
-    """Print the pick; raises DoesNotFit, with how it would, if there is nothing to run."""
-    from ggbench.decisions.pick.sentences import headline, is_runnable
-    from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
-
-    best = pick.best
-    commands = None if best is None or not is_runnable(pick) else commands_of(best.candidate, request.budget)
-    if output.as_json:
-        output.record(PICK, pick_record(pick, request.budget, commands, request.setup))
-    elif commands is not None and form is not None:
-        click.echo(_in_form(commands, form))
-    elif is_runnable(pick):
-        output.answer(pick_answer(pick, request.budget, commands))
-    else:
-        if output.why:
-            output.answer(pick_answer(pick, request.budget, commands))
-        error = DoesNotFit(headline(pick), _remedy(pick, request))
-        error.exit_code = _exit_code(pick, pick.needs)
-        raise error
-
-
-def _in_form(commands: RunCommands, form: str) -> str:
-    """Return a configuration. Raises UsageError if the program has no setting for something planned."""
-    from ggbench.show.words import say
-
-    text: str = getattr(commands, _FORMS[form])
-    if not text:
-        obstacles = in_words(commands.not_in_ollama or ("such a file name",))
-        raise UsageError(say("pick.no_form", form=form, obstacles=obstacles), "use --as sh")
-    return text.rstrip("\n")
-
-
-def _remedy(pick: Pick, request: PickRequest) -> str:
-    """Return the first changes with which the nearest miss would fit, and the model to run instead."""
-    from ggbench.show.changes import change_text
-    from ggbench.show.words import say
-
-    ways = [change_text(change) for change in pick.changes if change.fits and change.kind != "n_ctx"][:1]
-    needs, longest = pick.needs, 0 if pick.best is None else pick.best.candidate.longest_n_ctx or 0
-    each = longest // needs.n_slots // KV_CELLS * KV_CELLS
-    if each and needs.holds_turn(each):
-        ways.append(f"-c {each * needs.n_slots}")
-    options = [word for name, value in request.options for word in (f"--{name}", value)]
-    words = ["ggbench", "pick", *filter(None, [pick.instead]), *options, "-c", str(needs.n_ctx)]
-    words += ["-np", str(needs.n_slots)] if needs.n_slots > 1 else []
-    key = "instead" if pick.instead else "no_substitute"
-    found = [say("pick.fits_with", changes=" or ".join(ways))] if ways else []
-    return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=shlex.join(words))])

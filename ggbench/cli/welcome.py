@@ -14,9 +14,6 @@ from ggbench.show.words import say
 from ggbench.text import shell_path
 from ggbench.units import counted, format_bytes
 
-FAMILY = "qwen3.5"
-"""A family of the catalog with a size for every machine, suggested if no model is on this disk."""
-
 
 def show_welcome() -> None:
     models = [each for each in find_local_models() if each.paths and not each.reason and not each.is_twin]
@@ -33,8 +30,7 @@ def welcome_answer(models: Sequence[LocalModel], n_runs: int, notes: Sequence[st
     runs = counted(n_runs, "run")
     if not models:
         steps = [("ggbench demo", "a tour in a minute, without a network"), *always]
-        command = f"ggbench pick --family {FAMILY}"
-        return Answer(say("welcome.no_model", runs=runs), command, [Facts(steps)], notes)
+        return Answer(say("welcome.no_model", runs=runs), "ggbench pick", [Facts(steps)], notes)
     size = format_bytes(sum(each.file_bytes or 0 for each in models))
     smallest = min(models, key=lambda each: each.file_bytes or 0)
     measure = (
@@ -44,7 +40,7 @@ def welcome_answer(models: Sequence[LocalModel], n_runs: int, notes: Sequence[st
     measured = ("ggbench results", "what was measured")
     steps = [measured if n_runs else measure, ("ggbench models", "what is there"), *always]
     text = say("welcome.models", models=counted(len(models), "model"), size=size, runs=runs)
-    return Answer(text, "ggbench pick", [Facts(steps)], notes)
+    return Answer(text, "ggbench pick --local", [Facts(steps)], notes)
 
 
 def _n_runs() -> tuple[int, Sequence[str]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
+import click
 import msgspec
 from msgspec.structs import replace
 
@@ -16,19 +18,24 @@ from ggbench.commands.options import HubOptions, MeasureRequest
 from ggbench.commands.output import Output, status_line
 from ggbench.decisions.pick.candidates import PickRequest, decide, next_to_measure, variant_of
 from ggbench.decisions.pick.current import decide_current, substitute
-from ggbench.decisions.pick.models import PickedModel, models_here
+from ggbench.decisions.pick.models import Competitors, PickedModel, models_here
 from ggbench.decisions.pick.record import Candidate, Pick
-from ggbench.decisions.pick.sentences import candidate_name, is_runnable
+from ggbench.decisions.pick.sentences import candidate_name, headline, is_runnable
+from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
 from ggbench.engines.contract import launch_engine
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import StoreError
-from ggbench.models.catalog import load_catalog
+from ggbench.errors import DoesNotFit, ExitCode, StoreError, UsageError
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.store.database import Store
+from ggbench.show.changes import change_text
+from ggbench.show.words import say
+from ggbench.text import in_words
+from ggbench.units import KV_CELLS
 
 if TYPE_CHECKING:
+    from ggbench.decisions.pick.run_commands import RunCommands
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
 
@@ -41,12 +48,10 @@ def start_allocator(setup: LlamaConfig, budget: Budget, draft: Target | None) ->
     return dry_allocator(launch_engine(setup), setup, budget, draft)
 
 
-def run_pick(
-    models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator, output: Output
-) -> Picked:
-    """Return the pick among models, or without any among the current ones of the catalog, with stored results."""
+def run_pick(asked: Competitors, request: PickRequest, allocator: DryAllocator, output: Output) -> Picked:
+    """Return the pick among models, with stored results."""
     with _store() as store, status_line(output) as show:
-        steps = _among(models, request, allocator, store) if models else _current(request, allocator, store)
+        steps = _steps(asked, request, allocator, store)
         while True:
             try:
                 sized = next(steps)
@@ -72,17 +77,13 @@ def find_substitute(pick: Pick, request: PickRequest, allocator: DryAllocator, o
                 return str(end.value)
 
 
-def _among(
-    models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator, store: Store | None
+def _steps(
+    asked: Competitors, request: PickRequest, allocator: DryAllocator, store: Store | None
 ) -> Generator[tuple[Candidate, ...], None, Picked]:
-    return (yield from decide(models, request, allocator, store)), models
-
-
-def _current(
-    request: PickRequest, allocator: DryAllocator, store: Store | None
-) -> Generator[tuple[Candidate, ...], None, Picked]:
+    if asked.models:
+        return (yield from decide(asked.models, request, allocator, store)), asked.models
     here = models_here() if request.budget.is_here else ()
-    return (yield from decide_current(load_catalog().current, here, request, allocator, store))
+    return (yield from decide_current(asked, here, request, allocator, store))
 
 
 @contextlib.contextmanager
@@ -99,7 +100,7 @@ def _store() -> Iterator[Store | None]:
 class MeasuredPick(msgspec.Struct, frozen=True):
     """What `--measure` needs besides the pick."""
 
-    named: tuple[PickedModel, ...]
+    asked: Competitors
     request: PickRequest
     draft: Target | None
     within_s: float
@@ -122,7 +123,7 @@ class MeasuredPick(msgspec.Struct, frozen=True):
             if self._time(candidate):
                 break
             with start_allocator(self.request.setup, self.request.budget, self.draft) as allocator:
-                picked = run_pick(self.named, self.request, allocator, self.output)
+                picked = run_pick(self.asked, self.request, allocator, self.output)
         return picked[0]
 
     def _time(self, candidate: Candidate) -> bool:
@@ -152,3 +153,45 @@ class MeasuredPick(msgspec.Struct, frozen=True):
 def _job_of(kind: str, target: Target, setup: LlamaConfig, **settings: object) -> Job:
     experiment = experiment_of(kind)
     return Job(experiment, target, setup, msgspec.convert(settings, experiment.settings_type))
+
+
+def show_pick(pick: Pick, request: PickRequest, output: Output, form: str | None, exit_code: ExitCode) -> None:
+    """Print the pick; raises DoesNotFit, with how it would, if there is nothing to run."""
+    best = pick.best
+    commands = None if best is None or not is_runnable(pick) else commands_of(best.candidate, request.budget)
+    if output.as_json:
+        output.record(PICK, pick_record(pick, request.budget, commands, request.setup))
+    elif commands is not None and form is not None:
+        click.echo(_in_form(commands, form))
+    elif is_runnable(pick):
+        output.answer(pick_answer(pick, request.budget, commands))
+    else:
+        if output.why:
+            output.answer(pick_answer(pick, request.budget, commands))
+        error = DoesNotFit(headline(pick), _remedy(pick, request))
+        error.exit_code = exit_code
+        raise error
+
+
+def _in_form(commands: RunCommands, form: str) -> str:
+    """Return a configuration. Raises UsageError if the program has no setting for something planned."""
+    text: str = getattr(commands, "llama_server" if form == "sh" else form.replace("-", "_"))
+    if not text:
+        obstacles = in_words(commands.not_in_ollama or ("such a file name",))
+        raise UsageError(say("pick.no_form", form=form, obstacles=obstacles), "use --as sh")
+    return text.rstrip("\n")
+
+
+def _remedy(pick: Pick, request: PickRequest) -> str:
+    """Return the first changes with which the nearest miss would fit, and the model to run instead."""
+    ways = [change_text(change) for change in pick.changes if change.fits and change.kind != "n_ctx"][:1]
+    needs, longest = pick.needs, 0 if pick.best is None else pick.best.candidate.longest_n_ctx or 0
+    each = longest // needs.n_slots // KV_CELLS * KV_CELLS
+    if each and needs.holds_turn(each):
+        ways.append(f"-c {each * needs.n_slots}")
+    options = [word for name, value in request.options for word in (f"--{name}", value)]
+    words = ["ggbench", "pick", *filter(None, [pick.instead]), *options, "-c", str(needs.n_ctx)]
+    words += ["-np", str(needs.n_slots)] if needs.n_slots > 1 else []
+    key = "instead" if pick.instead else "no_substitute"
+    found = [say("pick.fits_with", changes=" or ".join(ways))] if ways else []
+    return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=shlex.join(words))])

@@ -187,12 +187,13 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
 
 
 def test_several_families_are_compared_each_model_once() -> None:
-    found = [model.key for model in of_families(["gemma-3", "Phi-4", "gemma-3-1b"], ["q4_k_m"])]
+    found = [model.id for model in of_families(["gemma-3", "Phi-4", "gemma-3-1b"])]
     assert {"gemma-3-1b", "gemma-3-27b"} < set(found) and "phi-4-mini" in found
     assert len(found) == len(set(found))
-    newer = {model.key: model.superseded_by for model in of_families(["qwen3.5", "qwen3.5-27b"], ["q4_k_m"])}
-    assert "qwen3.5-9b" in newer and "qwen3.5-35b-a3b" not in newer, "superseded, and not named"
-    assert (newer["qwen3.5-9b"], newer["qwen3.5-27b"]) == (set(), {"qwen3.6-27b", "qwen3.8-27b"})
+    named = {model.id for model in of_families(["qwen3.5", "qwen3.5-27b"])}
+    assert {"qwen3.5-9b", "qwen3.5-27b"} < named and "qwen3.5-35b-a3b" not in named, "superseded, and not named"
+    [older] = of_catalog(["qwen3.5-27b:q4_k_m"])
+    assert older.superseded_by == {"qwen3.6-27b", "qwen3.8-27b"}
     named = {
         each.key: [own.quant for own in each.variants] for each in of_catalog(["qwen3-32b:q2_k", "qwen3-14b:q5_k_m"])
     }

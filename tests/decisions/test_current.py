@@ -9,7 +9,7 @@ import pytest
 from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
 from ggbench.decisions.pick.contenders import Contender
 from ggbench.decisions.pick.current import decide_current, substitute
-from ggbench.decisions.pick.models import of_entry
+from ggbench.decisions.pick.models import Competitors, of_entry
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.contract import Engine, launch_engine
@@ -56,7 +56,7 @@ def end_of(steps: Generator[tuple[Candidate, ...], None, _T]) -> _T:
 
 def current_pick(machine: str, workload: str, engine: Engine) -> Pick:
     request = request_for(machine, workload)
-    steps = decide_current(load_catalog().current, (), request, allocator_of(request, engine), None)
+    steps = decide_current(Competitors((), load_catalog().current), (), request, allocator_of(request, engine), None)
     return end_of(steps)[0]
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.candidates import Finder, PickRequest
 from ggbench.decisions.pick.contenders import Contender, MemoryBounds, may_fit
-from ggbench.decisions.pick.models import PickedModel, of_entry
+from ggbench.decisions.pick.models import Competitors, PickedModel, of_entry
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import FASTER, clearly_slower, concessions, pace
 from ggbench.decisions.pick.recommend import recommend
@@ -95,7 +95,7 @@ class Role(NamedTuple):
 
 
 def decide_current(
-    entries: Sequence[CatalogModel],
+    asked: Competitors,
     local: Sequence[LocalModel],
     request: PickRequest,
     allocator: DryAllocator,
@@ -107,12 +107,15 @@ def decide_current(
     """
     request = replace(request, budget=with_main_memory(request.budget))
     with Planners(allocator, PlanRequest(request.budget, request.setup, request.options)) as planners:
-        contest, shapes = _Contest(request, planners, store, local), _shapes(entries, request)
+        contest, shapes = (
+            _Contest(request, planners, store, local),
+            _shapes(asked.entries, request, asked.quants),
+        )
         able = [each for each in shapes if each.can_serve]
         pick = yield from contest.decide(
             able or sorted(shapes, key=lambda each: -each.most_tok_s)[:_MOST_TRIED]
         )
-        return replace(pick, n_current=len(entries)), contest.models
+        return replace(pick, n_current=len(asked.entries)), contest.models
 
 
 def substitute(
@@ -137,11 +140,13 @@ def substitute(
         return found[0].contender.entry.id if found else ""
 
 
-def _shapes(entries: Sequence[CatalogModel], request: PickRequest) -> list[Contender]:
+def _shapes(
+    entries: Sequence[CatalogModel], request: PickRequest, quants: tuple[str, ...] = ()
+) -> list[Contender]:
     """Return the models that may fit, as far as theory knows them."""
     most_bytes = MemoryBounds.of(request.budget).all_bytes
     return [
-        Contender(each, request.needs, request.budget, request.setup)
+        Contender(each, request.needs, request.budget, request.setup, quants)
         for each in entries
         if may_fit(each, most_bytes)
     ]

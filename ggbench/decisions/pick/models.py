@@ -27,6 +27,15 @@ class PickedModel(msgspec.Struct, frozen=True):
     """Ids of the catalog's models that are run instead of it today."""
 
 
+class Competitors(msgspec.Struct, frozen=True):
+    """What a pick chooses among: models of which all quants are sized, or entries of the catalog of which few are."""
+
+    models: tuple[PickedModel, ...] = ()
+    entries: tuple[CatalogModel, ...] = ()
+    quants: tuple[str, ...] = ()
+    """Those that the entries are limited to; empty for the usual ones."""
+
+
 def of_model(
     ref: ModelRef, hub: HubAccess | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
@@ -76,12 +85,12 @@ def split_ids(model: str | None, quants: Sequence[str]) -> tuple[tuple[str, ...]
     return tuple(named), tuple(word for word in quants if word not in others)
 
 
-def of_families(names: Iterable[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
-    """Return the current models of families of the catalog, e.g. `qwen3.6`, without files. Raises UnknownName.
+def of_families(names: Iterable[str]) -> tuple[CatalogModel, ...]:
+    """Return the current models of families of the catalog, e.g. `qwen3.6`, or without any all. Raises UnknownName.
 
-    Of a family that is superseded as a whole, all its models.
+    Of a family that is superseded as a whole, all its models; one that is named by its id in any case.
     """
-    catalog, ids = load_catalog(), list[str]()
+    catalog, entries = load_catalog(), dict[str, CatalogModel]()
     for name in names:
         wanted = name.strip().lower()
         found = [model for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
@@ -89,8 +98,8 @@ def of_families(names: Iterable[str], quants: Sequence[str] = ()) -> tuple[Picke
             raise UnknownName("family", name, sorted({model.family for model in catalog}))
         if not all(model.superseded_by for model in found):
             found = [model for model in found if model.id == wanted or not model.superseded_by]
-        ids += [model.id for model in found]
-    return of_catalog(tuple(dict.fromkeys(ids)), quants)
+        entries |= {model.id: model for model in found}
+    return tuple(entries.values()) or catalog.current
 
 
 def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
