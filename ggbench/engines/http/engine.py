@@ -263,12 +263,12 @@ class HttpEngine:
         return ending
 
     def _continue(self, server: Server, workload: Continue) -> _Events:
-        """Answer a text."""
+        """Answer a text; it is timed as a whole."""
         asked = Generate(self._model.name, Prompt(0, text=workload.text), workload.n_gen)
         request, text = StreamedRequest(asked, server.info.clock), ""
         for _, arrival in server.stream([asked], self._cancel):
             text += "" if arrival.piece is None else arrival.piece.text
-            yield from request.take(arrival)
+            list(request.take(arrival))
         ending, said = self._how_it_ended(workload, [request]), request.said
         if isinstance(ending, Completed):
             if said.n_gen is None or not said.decode_ns:

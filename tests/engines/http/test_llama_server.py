@@ -311,7 +311,11 @@ def test_a_draft_is_given_as_its_file_with_a_vocabulary_and_its_steps_are_counte
         assert answered == Continued(" a" * 10, 10, 45_000_000, N_DRAFTED, N_DRAFTED // 2)
 
 
-def test_an_answer_without_drafts_has_the_same_text_and_no_counts(started: Started) -> None:
+def test_an_answer_without_drafts_has_the_same_text_and_no_counts(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no steps, however long it takes: it is timed as a whole."""
+    monkeypatch.setattr("ggbench.engines.http.request.FLUSH_NS", -1)
     started.open()
     answered, ending = started.engine.run(Continue("Tell me.", 10))
     assert (answered, ending) == (Continued(" a" * 10, 10, 90_000_000), Completed())
