@@ -189,7 +189,7 @@ def test_at_most_four_rows_and_three_notes_are_in_front() -> None:
     answer = pick_answer(many, BUDGET, None)
     (table,) = answer.parts
     assert isinstance(table, Table) and len(table.rows) == 4
-    noted = RunCommands("llama-server", "llama-cli", notes=("a", "b", "c", "d"))
+    noted = RunCommands("llama-server", notes=("a", "b", "c", "d"))
     assert len(pick_answer(many, BUDGET, noted).front.notes) == 3
 
 

@@ -28,7 +28,6 @@ def test_a_default_load_names_the_context_and_one_slot_alone() -> None:
     """One slot, since llama-server's default of four grows the sliding-window caches beyond what was planned."""
     made = commands()
     assert made.llama_server == "llama-server -m /models/model-q4_k_m.gguf -c 8192 -np 1"
-    assert made.llama_cli == "llama-cli -m /models/model-q4_k_m.gguf -c 8192"
     assert made.pull == ""
 
 
@@ -40,6 +39,7 @@ def test_a_default_load_names_the_context_and_one_slot_alone() -> None:
         (LlamaConfig(n_batch=1024, n_ubatch=256), "-b 1024 -ub 256"),
         (LlamaConfig(n_gpu_layers=12), "-ngl 12"),
         (LlamaConfig(main_gpu=1), "-sm none -mg 1"),
+        (LlamaConfig(devices=("CUDA0", "CUDA2")), "-dev CUDA0,CUDA2"),
         (LlamaConfig(split_mode="row", tensor_split=(3.0, 1.0)), "-sm row -ts 3,1"),
         (LlamaConfig(n_cpu_moe=5), "-ncmoe 5"),
         (LlamaConfig(cpu_moe=True), "-cmoe"),
@@ -55,7 +55,6 @@ def test_a_default_load_names_the_context_and_one_slot_alone() -> None:
 def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaConfig, words: str) -> None:
     made = commands(setup=replace(setup, n_ctx=512))
     assert made.llama_server == f"llama-server -m /models/model-q4_k_m.gguf -c 512 {words} -np 1"
-    assert made.llama_cli == f"llama-cli -m /models/model-q4_k_m.gguf -c 512 {words}"
 
 
 @pytest.mark.parametrize(
@@ -68,9 +67,9 @@ def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaConfig, words:
         (LlamaConfig(mtp=True, spec_draft_n_max=2), None, "--spec-type draft-mtp --spec-draft-n-max 2"),
     ],
 )  # fmt: skip
-def test_what_drafts_is_named_for_both_programs(setup: LlamaConfig, draft: FileToRun | None, words: str) -> None:
+def test_what_drafts_is_named(setup: LlamaConfig, draft: FileToRun | None, words: str) -> None:
     made = commands(setup=setup, draft=draft)
-    assert made.llama_server.endswith(words) and made.llama_cli.endswith(words)
+    assert made.llama_server.endswith(words)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_what_drafts_is_named_for_both_programs(setup: LlamaConfig, draft: FileT
     ],
 )  # fmt: skip
 def test_a_projector_is_loaded_only_as_planned(file: FileToRun, projector: Projector | None, words: str) -> None:
-    assert commands(file, LlamaConfig(), projector=projector).llama_cli == f"llama-cli {words}"
+    assert commands(file, LlamaConfig(), projector=projector).llama_server == f"llama-server {words} -np 1"
 
 
 def test_all_layers_are_stated_for_a_gpu_and_all_shards_for_ollama() -> None:
@@ -157,6 +156,7 @@ def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment()
         (LlamaConfig(type_k="q8_0"), {}, "a KV cache of K q8_0 and V f16"),
         (LlamaConfig(type_k="q5_1", type_v="q5_1"), {}, "a KV cache of K q5_1 and V q5_1"),
         (LlamaConfig(n_cpu_moe=2), {}, "experts or single tensors in main memory"),
+        (LlamaConfig(devices=("CUDA0",)), {}, "a choice among GPUs"),
         (LlamaConfig(rpc_servers=("a:1",)), {}, "devices of other machines"),
         (LlamaConfig(), {"projector": PROJECTOR}, "a separate projector file"),
         (LlamaConfig(), {"draft": HERE}, "a draft"),

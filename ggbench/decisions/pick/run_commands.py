@@ -1,4 +1,4 @@
-"""Write what runs a quant as planned with llama-server, llama-cli, Ollama and llama-swap.
+"""Write what runs a quant as planned with llama-server, Ollama and llama-swap.
 
 Sources: llama.cpp's tools/server/server.cpp, version 0.3.36 of llama-cpp-python; Ollama's Modelfile reference and
 parser/parser.go. Only options that differ from a program's default are written.
@@ -15,11 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
-from ggbench.engines.llama.flags import ALL_LAYERS, draft_flags, load_flags, server_flags
+from ggbench.engines.llama.flags import ALL_LAYERS, server_flags
 from ggbench.models.targets import FileToRun
 from ggbench.show.figure import Value
 from ggbench.show.words import say
@@ -43,31 +42,24 @@ def run_commands(
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does.
 
-    If `on_gpu` (planned for a GPU), they ask for all layers explicitly. The llama-cli command gets the context of one
-    slot; Ollama drafts with nothing. `cache_ram_mib` limits llama-server's prompt cache; None leaves its default.
+    If `on_gpu` (planned for a GPU), they ask for all layers explicitly. Ollama gets the context of one slot, and drafts
+    with nothing. `cache_ram_mib` limits llama-server's prompt cache; None leaves its default.
     """
-    model = _model_words(file, projector)
-    drafting = [] if draft is None else _draft_words(draft)
-    alone = setup if setup.n_ctx is None else replace(setup, n_ctx=setup.n_ctx // setup.n_seq_max, n_seq_max=1)
-    cache = [] if cache_ram_mib is None else ["--cache-ram", str(cache_ram_mib)]
-    obstacles = _ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp)
-    words = [*model, *server_flags(setup, on_gpu=on_gpu, draft=drafting), *cache]
+    drafting = [] if draft is None else _file_words(draft, "-md", "-hfd", f"draft-{_PLACEHOLDER}")
+    obstacles = tuple(_ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp))
+    words = [*_file_words(file, "-m", "-hf", str(_PLACEHOLDER)), *_projector_words(file, projector)]
+    words += server_flags(setup, on_gpu=on_gpu, draft=drafting)
+    words += [] if cache_ram_mib is None else ["--cache-ram", str(cache_ram_mib)]
     name = _file_name(file)
-    commands = RunCommands(
+    return RunCommands(
         llama_server=_line(["llama-server", *words]),
-        llama_cli=_line(
-            ["llama-cli", *model, *load_flags(alone, on_gpu=on_gpu), *draft_flags(alone, drafting)]
-        ),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
+        modelfile="" if obstacles else _modelfile(file, setup, name, on_gpu=on_gpu),
         preset=_preset(name, words),
         llama_swap=_llama_swap(name, words),
         notes=tuple(_notes(file, keeps_prompts=not on_gpu and cache_ram_mib is None)),
-        not_in_ollama=tuple(obstacles),
+        not_in_ollama=obstacles,
     )
-    if obstacles:
-        return commands
-    lines = [*_ollama_server(setup), f"# ollama create {name} -f Modelfile; ollama run {name}"]
-    return replace(commands, modelfile="\n".join([*lines, *_modelfile(file, alone, on_gpu=on_gpu), ""]))
 
 
 def _preset(name: str, words: Sequence[str]) -> str:
@@ -95,27 +87,25 @@ def _llama_swap(name: str, words: Sequence[str]) -> str:
     return f"models:\n  {json.dumps(name)}:\n    cmd: {command}\n"
 
 
-def _model_words(file: FileToRun, projector: Projector | None) -> list[str]:
+def _file_words(file: FileToRun, option: str, repo_option: str, unknown: str) -> list[str]:
+    """Return the option that names a file, or the repo that it is downloaded from."""
     if not _is_remote(file):
-        path = file.paths[0].absolute() if file.paths else _PLACEHOLDER
-        return ["-m", str(path), *_projector_words(projector, f"mmproj-{_PLACEHOLDER}")]
-    named = ["-hf", f"{file.repo}:{file.quant}"]
+        return [option, str(file.paths[0].absolute()) if file.paths else unknown]
     if file.quant.lower().endswith(".gguf"):
-        named = ["-hf", file.repo, "-hff", file.quant]
-    if projector is None:
-        return [*named, "--no-mmproj"]  # it would load one that the plan did not count
-    return [*named, *_projector_words(projector, "")]  # -hf downloads and loads the repo's own
+        return [repo_option, file.repo, "-hff", file.quant]
+    return [repo_option, f"{file.repo}:{file.quant}"]
 
 
-def _projector_words(projector: Projector | None, unknown: str) -> list[str]:
-    """Return the option of a projector; of one without a path or an address, with the file name `unknown`, if any."""
+def _projector_words(file: FileToRun, projector: Projector | None) -> list[str]:
+    """Return the option of a projector; `-hf` downloads and loads the repo's own."""
+    is_remote = _is_remote(file)
     if projector is None:
-        return []
+        return ["--no-mmproj"] if is_remote else []
     if projector.path is not None:
         return ["--mmproj", str(projector.path.absolute())]
     if projector.url:
         return ["--mmproj-url", projector.url]
-    return ["--mmproj", unknown] if unknown else []
+    return [] if is_remote else ["--mmproj", f"mmproj-{_PLACEHOLDER}"]
 
 
 def _is_remote(file: FileToRun) -> bool:
@@ -123,65 +113,64 @@ def _is_remote(file: FileToRun) -> bool:
     return bool(file.repo) and not (file.is_here and file.paths)
 
 
-def _draft_words(draft: FileToRun) -> list[str]:
-    if draft.paths and draft.is_here:
-        return ["-md", str(draft.paths[0].absolute())]
-    return ["-hfd", f"{draft.repo}:{draft.quant}"] if draft.repo else ["-md", f"draft-{_PLACEHOLDER}"]
-
-
 def _ollama_obstacles(
     file: FileToRun, setup: LlamaConfig, projector: Projector | None, *, drafts: bool
-) -> list[str]:
-    """Return the settings that have no equivalent in Ollama."""
-    obstacles = ["a draft"] if drafts else []
+) -> Iterator[str]:
+    """Yield the settings that have no equivalent in Ollama."""
+    if drafts:
+        yield "a draft"
     if setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES:
-        obstacles.append(f"a KV cache of K {setup.type_k} and V {setup.type_v}")
-    if setup.cpu_moe or setup.n_cpu_moe or setup.override_tensor:
-        obstacles.append("experts or single tensors in main memory")
+        yield f"a KV cache of K {setup.type_k} and V {setup.type_v}"
+    if setup.tensor_overrides:
+        yield "experts or single tensors in main memory"
+    if setup.devices:
+        yield "a choice among GPUs"
     if setup.rpc_servers:
-        obstacles.append("devices of other machines")
+        yield "devices of other machines"
     if projector is not None:
-        obstacles.append("a separate projector file")
-    if any(not str(path).isprintable() for path in file.paths):
-        obstacles.append("a file name with control characters")
-    return obstacles
+        yield "a separate projector file"
+    if not all(str(path).isprintable() for path in file.paths):
+        yield "a file name with control characters"
 
 
-def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
+def _modelfile(file: FileToRun, setup: LlamaConfig, name: str, *, on_gpu: bool) -> str:
+    """Return a Modelfile, with how to start Ollama's server, if its defaults do not do, and how to run the model."""
+    environment = _ollama_environment(setup)
+    lines = [f"# ollama create {name} -f Modelfile; ollama run {name}"]
+    if environment:
+        lines.insert(0, f"# restart Ollama's server, for all its models: {' '.join(environment)} ollama serve")
     sources = [str(path.absolute()) for path in file.paths] or [f"./{_PLACEHOLDER}"]
-    if _is_remote(file):
-        sources = [f"hf.co/{file.repo}:{file.quant}"]
-    n_gpu_layers = ALL_LAYERS if on_gpu else None
+    lines += (
+        [f"FROM hf.co/{file.repo}:{file.quant}"] if _is_remote(file) else [f"FROM {each}" for each in sources]
+    )
     parameters = {
-        "num_ctx": setup.n_ctx,
-        "num_gpu": n_gpu_layers if setup.n_gpu_layers < 0 else setup.n_gpu_layers,
+        "num_ctx": setup.n_ctx and setup.n_ctx // setup.n_seq_max,
+        "num_gpu": ALL_LAYERS if on_gpu else None,
         "main_gpu": setup.main_gpu,
         "num_batch": None if setup.n_ubatch == _DEFAULT.n_ubatch else setup.n_ubatch,
         "num_thread": setup.threads,
         "use_mmap": None if setup.mmap else "false",
     }
-    given = [f"PARAMETER {name} {value}" for name, value in parameters.items() if value is not None]
-    return [*(f"FROM {source}" for source in sources), *given]
+    if setup.n_gpu_layers >= 0:
+        parameters["num_gpu"] = setup.n_gpu_layers
+    lines += [f"PARAMETER {each} {value}" for each, value in parameters.items() if value is not None]
+    return "\n".join([*lines, ""])
 
 
-def _ollama_server(setup: LlamaConfig) -> list[str]:
-    """Return how to start Ollama's server, as a comment since it may already be running; nothing if its defaults do.
+def _ollama_environment(setup: LlamaConfig) -> list[str]:
+    """Return the variables of Ollama's server, for all its models; llama.cpp enables flash attention for a quantized V.
 
-    Source: Ollama's FAQ. The variables apply to all models of the server.
+    Source: Ollama's FAQ.
     """
-    flash_attn = setup.flash_attn
-    if setup.type_v != "f16" and flash_attn == "auto":
-        flash_attn = "on"  # llama.cpp enables it for a quantized V
-    environment = []
-    if flash_attn in _OLLAMA_FLASH_ATTN:
-        environment.append(f"OLLAMA_FLASH_ATTENTION={_OLLAMA_FLASH_ATTN[flash_attn]}")
+    is_quantized, found = setup.type_v != "f16" and setup.flash_attn == "auto", []
+    flash_attn = _OLLAMA_FLASH_ATTN.get("on" if is_quantized else setup.flash_attn)
+    if flash_attn is not None:
+        found.append(f"OLLAMA_FLASH_ATTENTION={flash_attn}")
     if setup.type_k != "f16":
-        environment.append(f"OLLAMA_KV_CACHE_TYPE={setup.type_k}")
+        found.append(f"OLLAMA_KV_CACHE_TYPE={setup.type_k}")
     if setup.n_seq_max > 1:
-        environment.append(f"OLLAMA_NUM_PARALLEL={setup.n_seq_max}")
-    if not environment:
-        return []
-    return [f"# restart Ollama's server, for all its models: {' '.join(environment)} ollama serve"]
+        found.append(f"OLLAMA_NUM_PARALLEL={setup.n_seq_max}")
+    return found
 
 
 def _file_name(file: FileToRun) -> str:
@@ -226,7 +215,6 @@ class RunCommands(msgspec.Struct, frozen=True):
     """The commands for each program, as lines for a POSIX shell."""
 
     llama_server: str
-    llama_cli: str
     pull: str = ""
     """Downloads the file first; empty if it is on this disk or no download is known."""
     modelfile: str = ""

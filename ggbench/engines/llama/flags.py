@@ -40,17 +40,15 @@ def server_flags(
 ) -> list[str]:
     """Return llama-server's flags, with the slots, whose number it would otherwise choose."""
     unified = ["-kvu"] if setup.kv_unified and setup.n_seq_max > 1 else []
-    drafts = draft_flags(setup, draft, spec_type, n_draft)
+    drafts = _draft_flags(setup, draft, spec_type, n_draft)
     return [*load_flags(setup, on_gpu=on_gpu), "-np", str(setup.n_seq_max), *unified, *drafts]
 
 
-def draft_flags(
-    setup: LlamaConfig, draft: Sequence[str], spec_type: str = "", n_draft: int | None = None
-) -> list[str]:
-    """Return the flags of what drafts, which llama-server and llama-cli share; `draft` names a draft's file.
+def _draft_flags(setup: LlamaConfig, draft: Sequence[str], spec_type: str, n_draft: int | None) -> list[str]:
+    """Return the flags of what drafts; `draft` names a draft's file.
 
-    Without a type of speculation they use neither a draft model nor MTP layers; by default it is the draft's or that
-    of the MTP layers.
+    Without a type of speculation llama-server uses neither a draft model nor MTP layers; by default it is the draft's
+    or that of the MTP layers.
     """
     if not spec_type and draft:
         spec_type = "draft-simple"
@@ -65,7 +63,7 @@ def draft_flags(
 
 
 def load_flags(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
-    """Return the flags that llama-server and llama-cli share; with `on_gpu`, they ask for all layers explicitly."""
+    """Return the flags of a load; with `on_gpu`, they ask for all layers explicitly."""
     if setup.main_gpu is not None:
         setup = replace(setup, split_mode="none")
     words = _unless_default(setup, _OF_CONTEXT)
