@@ -1,6 +1,6 @@
 """Perplexity and divergence as llama-perplexity computes them (llama.cpp, tools/perplexity), with our intervals.
 
-llama-perplexity's errors assume independent positions. Those of one chunk are not: over chunks the error is 2.0 to 3.3
+llama-perplexity's errors assume independent positions. Those of one chunk are not: over chunks the error is 2.0 to 3.5
 times as large on real files. So an interval is Student's of the means of the chunks.
 """
 
