@@ -214,12 +214,11 @@ def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Tar
     """Return the allocator for a plan, which stops `engine` at its end."""
     from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
-    from ggbench.sizing.drafts import DraftingAllocator
-    from ggbench.sizing.dry_allocator import setup_to_load
+    from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     loaded = replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
     drafts = None if draft is None else draft.header()
-    return DraftingAllocator(engine, loaded, budget.devices, drafts, lambda: launch_engine(loaded))
+    return DryAllocator(engine, loaded, budget.devices, drafts, lambda: launch_engine(loaded))
 
 
 def _check_split(setup: LlamaConfig, budget: Budget) -> None:

@@ -1,27 +1,9 @@
-"""Size speculative decoding: a draft model, or the model's own MTP layers.
-
-llama-server gives the second context the n_ctx, slots and batches of the first, but a cache of other types, f16 by
-default, all layers on the GPU and one output for each slot (`LlamaConfig.for_draft`). MTP layers lie in the model's
-file, so only a context is added.
-"""
+"""Which models draft: refuse what llama-server would, and what cannot be sized."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
-
-from msgspec.structs import replace
-
-from ggbench.engines.contract import Engine
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import write_sparse
-from ggbench.sizing.dry_allocator import DraftContext, DryAllocator, DryContext, LoadedHeader
-from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
@@ -33,63 +15,6 @@ DRAFT_HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "gemma4-assis
 """llama-server's types of drafts by architectures whose context needs the target's, which a dry one does not have.
 Other models draft as `draft-simple`.
 """
-
-
-class DraftingAllocator(DryAllocator):
-    """A dry allocator whose contexts are those of a target, each with what drafts for it, if anything does."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        setup: LlamaConfig,
-        devices: Sequence[DeviceMemory],
-        draft: ModelFile | None,
-        launch: Callable[[], Engine],
-    ) -> None:
-        """Without a `draft`, the MTP layers of the model draft if `setup.mtp` says so.
-
-        A draft is sized by a worker of its own, which `launch` starts when it is needed.
-        """
-        super().__init__(engine, setup, devices)
-        self._draft, self._launch = draft, launch
-        self._stack = contextlib.ExitStack()
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            super().__exit__()
-        finally:
-            self._stack.close()
-
-    @functools.cached_property
-    def _of_draft(self) -> DryAllocator:
-        """The draft's allocator, with its header loaded. Raises EngineEnded."""
-        assert self._draft is not None
-        with contextlib.ExitStack() as opened:
-            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
-            path = write_sparse(self._draft, Path(folder))
-            found = opened.enter_context(DryAllocator(self._launch(), self._setup.for_draft(), self._devices))
-            found.load(self._draft, path)
-            self._stack = opened.pop_all()
-        return found
-
-    def load(self, file: ModelFile, path: Path) -> LoadedHeader:
-        """Load like a dry allocator. Raises also like `check_drafts`."""
-        if self._draft is not None or self._setup.mtp:
-            check_drafts(self._draft, file)
-        return super().load(file, path)
-
-    def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
-        """Return the size of a context with its draft, unless `setup` turns MTP layers off. Raises EngineEnded."""
-        setup = setup or self._setup
-        if self._draft is None and not setup.mtp:
-            return super().context(n_ctx, setup)
-        context, alike = super().context(n_ctx, setup.of_target()), setup.for_draft()
-        if self._draft is not None:
-            file, drafting = self._draft, self._of_draft.context(context.n_ctx, alike)
-        else:
-            assert self._loaded is not None
-            file, drafting = _without_weights(self._loaded.file), super().context(context.n_ctx, alike)
-        return replace(context, draft=DraftContext(file, alike, drafting))
 
 
 def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
@@ -151,8 +76,3 @@ def check_stands_alone(file: ModelFile) -> None:
             f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
             "give a stand-alone draft model, or measure it: ggbench speculate ... --engine llama-server",
         )
-
-
-def _without_weights(file: ModelFile) -> ModelFile:
-    """Return the file of a second context: without weights and vocabulary, its cache unknown to the theory."""
-    return replace(file, tensors=(), metadata={}, no_kv_reason="runs only the MTP layers")

@@ -3,11 +3,18 @@
 The cache and the compute buffers depend on a model's graph, so quants of one shape share the results; the types of the
 weights count only if a GPU reads some from main memory. Each header is still loaded, since llama.cpp may refuse one and
 accept another.
+
+What drafts, a draft model or the model's own MTP layers, is sized too. llama-server gives the second context the
+n_ctx, slots and batches of the first, but a cache of other types, f16 by default, all layers on the GPU and one output
+for each slot (`LlamaConfig.for_draft`). MTP layers lie in the model's file, so only a context is added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import functools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -19,6 +26,8 @@ from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Allocated, DeviceBuffers, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile, layer_of
+from ggbench.gguf_file.twin import write_sparse
+from ggbench.sizing.drafts import check_drafts
 from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import HOST, device_layers
 
@@ -71,8 +80,20 @@ def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
 class DryAllocator:
     """A worker that loads headers and creates contexts dry. A context manager that stops the worker."""
 
-    def __init__(self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory] = ()) -> None:
-        """`setup.n_ctx` is ignored; `setup.threads` must be set. `devices` are those of the budget."""
+    def __init__(
+        self,
+        engine: Engine,
+        setup: LlamaConfig,
+        devices: Sequence[DeviceMemory] = (),
+        draft: ModelFile | None = None,
+        launch: Callable[[], Engine] | None = None,
+    ) -> None:
+        """`setup.n_ctx` is ignored; `setup.threads` must be set. `devices` are those of the budget.
+
+        Without a `draft`, the MTP layers of the model draft if `setup.mtp` says so. A draft is sized by a worker of its
+        own, which `launch` starts when it is needed.
+        """
+        self._draft, self._launch, self._opened = draft, launch, contextlib.ExitStack()
         self._engine, self._devices = engine, devices
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._loaded: LoadedHeader | None = None
@@ -91,10 +112,15 @@ class DryAllocator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._engine.close()
+        with self._opened:
+            self._engine.close()
 
     def load(self, file: ModelFile, path: Path) -> LoadedHeader:
-        """Load the header of `file` at `path`, of which contexts are from now on. Raises EngineEnded."""
+        """Load the header of `file` at `path`, of which contexts are from now on. Raises EngineEnded, and like
+        `check_drafts`.
+        """
+        if self._draft is not None or self._setup.mtp:
+            check_drafts(self._draft, file)
         self._loaded = LoadedHeader(file, Source(path), None)
         allocated, _ = self._open(self._setup)
         self._loaded = self._loaded._replace(shape=_shape(file))
@@ -106,10 +132,37 @@ class DryAllocator:
         self._loaded = loaded
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
-        """Return the size of a context of `n_ctx` tokens with the loaded model. Raises EngineEnded.
+        """Return the size of a context of `n_ctx` tokens with the loaded model, and of what drafts for it, unless
+        `setup` turns MTP layers off. Raises EngineEnded.
 
         `setup` replaces the allocator's own, except the threads and, for a single device, its choice.
         """
+        asked = setup or self._setup
+        if self._draft is None and not asked.mtp:
+            return self._context(n_ctx, setup)
+        context, alike = self._context(n_ctx, asked.of_target()), asked.for_draft()
+        if self._draft is not None:
+            file, drafting = self._draft, self._of_draft.context(context.n_ctx, alike)
+        else:
+            assert self._loaded is not None
+            # a second context: without weights and vocabulary, its cache unknown to the theory
+            file = replace(self._loaded.file, tensors=(), metadata={}, no_kv_reason="runs only the MTP layers")
+            drafting = self._context(context.n_ctx, alike)
+        return replace(context, draft=DraftContext(file, alike, drafting))
+
+    @functools.cached_property
+    def _of_draft(self) -> DryAllocator:
+        """The draft's allocator, with its header loaded. Raises EngineEnded."""
+        assert self._draft is not None and self._launch is not None
+        with contextlib.ExitStack() as opened:
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
+            path = write_sparse(self._draft, Path(folder))
+            found = opened.enter_context(DryAllocator(self._launch(), self._setup.for_draft(), self._devices))
+            found.load(self._draft, path)
+            self._opened = opened.pop_all()
+        return found
+
+    def _context(self, n_ctx: int, setup: LlamaConfig | None) -> DryContext:
         wanted = self._setup
         if setup is not None:
             n_gpu_layers = setup.n_gpu_layers if self._setup.n_gpu_layers else 0

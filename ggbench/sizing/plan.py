@@ -23,8 +23,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.fit import Fit, Fitter
-from ggbench.sizing.longest_context import LONGEST
+from ggbench.sizing.fit import LONGEST, Fit, Fitter
 from ggbench.sizing.memory_stacks import memory_stacks
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, Note, PlanRow

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggbench.sizing.longest_context import Bracket, largest_n_ctx
+from ggbench.sizing.fit import Bracket, largest_n_ctx
 from ggbench.units import MIB
 
 CEILING = 1 << 18

@@ -22,8 +22,8 @@ from ggbench.machine.records import Gpu
 from ggbench.runs.session import kv_bytes_per_token
 from ggbench.show.words import say
 from ggbench.sizing.budget import free_budget
-from ggbench.sizing.drafts import DraftingAllocator, check_drafts
-from ggbench.sizing.dry_allocator import DryContext
+from ggbench.sizing.drafts import check_drafts
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.fit import Fit, Fitter
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget
@@ -69,7 +69,7 @@ class LookAhead(msgspec.Struct, frozen=True):
 class _Sizer:
     """Fits contexts by llama.cpp's allocator run dry; each length that is tried is a probe."""
 
-    def __init__(self, dry: DraftingAllocator, file: ModelFile, path: Path, setup: LlamaConfig) -> None:
+    def __init__(self, dry: DryAllocator, file: ModelFile, path: Path, setup: LlamaConfig) -> None:
         """`line` has two contexts of which growth follows; None, as `least`, if llama.cpp does not load the model dry.
 
         Raises SearchCancelled.
@@ -151,7 +151,7 @@ def look_ahead(
             "omit --no-kv-offload, or search main memory with -ngl 0",
         )
     gpus = list_gpus()  # read before the dry worker uses some of their memory
-    with DraftingAllocator(launch(), setup, budget.devices, draft, launch) as dry:
+    with DryAllocator(launch(), setup, budget.devices, draft, launch) as dry:
         sizer = _Sizer(dry, file, path, setup)
         least, gpus = sizer.least, _in_use(budget, gpus, dry.gpu_devices)
         placement = Placement.of(file, setup, budget)

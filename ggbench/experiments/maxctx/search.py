@@ -49,7 +49,7 @@ from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file
 from ggbench.show.names import quant_name
 from ggbench.show.words import say
-from ggbench.sizing.longest_context import Bracket
+from ggbench.sizing.fit import Bracket
 from ggbench.sizing.projectors import Projector, read_projector
 from ggbench.units import KV_CELLS, format_bytes, format_count, format_number
 

@@ -10,8 +10,7 @@ from ggbench.experiments.speculate.record import PairMemory
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.session import Session
 from ggbench.sizing.budget import machine_budget
-from ggbench.sizing.drafts import DraftingAllocator
-from ggbench.sizing.dry_allocator import setup_to_load
+from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan
 
 
@@ -25,7 +24,7 @@ def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: Ll
     def engine_of() -> Engine:
         return session.context.launch(loaded, session.cancel)
 
-    with DraftingAllocator(engine_of(), loaded, budget.devices, draft, engine_of) as allocator:
+    with DryAllocator(engine_of(), loaded, budget.devices, draft, engine_of) as allocator:
         *_, paired = plan([variant], request, allocator)
     if paired.draft_bytes is None or paired.n_ctx is None:
         return None

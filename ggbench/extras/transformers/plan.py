@@ -21,7 +21,7 @@ from ggbench.extras.transformers.storage import Method
 from ggbench.fields import config_options, reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.reference import ModelRef
-from ggbench.sizing.longest_context import planning_ceiling
+from ggbench.sizing.fit import planning_ceiling
 from ggbench.sizing.memory_stacks import stack_of
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, EnginePlan, Note, PlanRow
