@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
-from ggbench.errors import UnknownName
-from ggbench.gguf_file.ggml_types import type_by_name
+from ggbench.gguf_file.ggml_types import known_types
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 
 _LAYER = r"blk\.\d+\."
@@ -42,71 +40,55 @@ class TensorSplit:
         self._file, self._shares = file, shares
         self._copies = dict.fromkeys(range(len(shares)), 1.0)
         self._named = {tensor.name: tensor for tensor in file.tensors}
-        self._rotations: list[int] = []
-        seen: Counter[tuple[bool, bool]] = Counter()
-        for state in file.states:
-            kind = state.recurrent_elements > 0, state.window is not None
-            self._rotations.append(seen[kind])
-            seen[kind] += 1
+        kinds = [(state.recurrent_elements > 0, state.window is not None) for state in file.states]
+        self._rotations = {layer: kinds[:layer].count(kind) for layer, kind in enumerate(kinds)}
 
     def of_tensor(self, tensor: TensorInfo) -> Shares:
-        copies_cache = self._file.architecture == _COPIES_CACHE
-        if not (_SPLIT_DEEPSEEK4 if copies_cache else _SPLIT).fullmatch(tensor.name):
+        names = _SPLIT_DEEPSEEK4 if self._file.architecture == _COPIES_CACHE else _SPLIT
+        if not names.fullmatch(tensor.name):
             return self._copies
         layer = layer_of(tensor.name)
-        if layer is None or layer >= len(self._rotations):
+        if layer is None:
             return self._divided(tensor.shape[-1], 1, self._file.n_layer)
-        if ".ffn_" in tensor.name:
-            return self._divided(*self._rows(layer), self._rotations[layer])
-        return self._divided(*self._heads(layer), self._rotations[layer])
+        parts = self._rows(layer) if ".ffn_" in tensor.name else self._heads(layer)
+        return self._divided(*parts, self._rotations.get(layer, 0))
 
     def of_cache(self, layer: int) -> Shares:
         """Return the shares of a layer's cache, which go by heads."""
         if self._file.architecture == _COPIES_CACHE:
             return self._copies
-        return self._divided(*self._heads(layer), self._rotations[layer])
+        return self._divided(*self._heads(layer), self._rotations.get(layer, 0))
 
     def _divided(self, n: int, step: int, rotation: int) -> Shares:
         """Return the shares of a row of n elements whose parts are multiples of a step."""
-        count, total, low = len(self._shares), sum(self._shares), 0
-        order = [(number + rotation) % count for number in range(count)]
-        found = {}
-        for device, upto in zip(order, accumulate(self._shares[each] for each in order), strict=True):
-            high = n if device == order[-1] else int(n * upto / total) // step * step
-            found[device] = (high - low) / n
-            low = high
-        return found
+        order = [(number + rotation) % len(self._shares) for number in range(len(self._shares))]
+        bounds = accumulate(self._shares[device] for device in order)
+        ends = [0, *(int(n * bound / sum(self._shares)) // step * step for bound in bounds)]
+        ends[-1] = n
+        return {device: (high - low) / n for device, (low, high) in zip(order, pairwise(ends), strict=True)}
 
     def _rows(self, layer: int) -> tuple[int, int]:
         """Return the length of a row of a feed-forward's last tensor, and what its parts are multiples of."""
-        down = self._of_layer(layer, "ffn_down", "ffn_down_exps", "ffn_down_shexp")
-        return (1, 1) if down is None else (down.shape[0], math.lcm(_block(down), _FAST_BLOCK))
+        down = self._first_of(layer, "ffn_down", "ffn_down_exps", "ffn_down_shexp")
+        return down.shape[0], math.lcm(_block(down), _FAST_BLOCK)
 
     def _heads(self, layer: int) -> tuple[int, int]:
         """Return the elements of all heads of a layer, and of the least group of them that a device has whole."""
-        file, output = self._file, self._of_layer(layer, "attn_output", "ssm_out", "attn_output_a")
-        block = 1 if output is None else _block(output)
-        if file.states[layer].recurrent_elements:
-            width, n_groups = (
-                file.metadata.get(f"{file.architecture}.ssm.{key}") for key in ("state_size", "group_count")
-            )
-            if isinstance(width, int) and isinstance(n_groups, int):
-                return width * n_groups, math.lcm(block, _FAST_BLOCK, width)
-        n_head, n_head_kv, width = file.n_head[layer], file.n_head_kv[layer], file.states[layer].head_dim_k
-        if not (n_head and n_head_kv and width):
-            return 1 << 20, 1
-        group = n_head // n_head_kv * width
+        file = self._file
+        block, width = _block(self._first_of(layer, "attn_output", "ssm_out", "attn_output_a")), file.head_dim_k
+        if f"blk.{layer}.ssm_out.weight" in self._named:
+            keys = (f"{file.architecture}.ssm.{key}" for key in ("state_size", "group_count"))
+            width, n_groups = (int(str(file.metadata.get(key, 1))) for key in keys)
+            return width * n_groups, math.lcm(block, _FAST_BLOCK, width)
+        group = file.n_head[layer] // max(1, file.n_head_kv[layer]) * width
         while block < _FAST_BLOCK and block * len(self._shares) < group:
             block *= 2
-        return n_head * width, math.lcm(group, block)
+        return file.n_head[layer] * width or 1, math.lcm(group, block) or 1
 
-    def _of_layer(self, layer: int, *names: str) -> TensorInfo | None:
+    def _first_of(self, layer: int, *names: str) -> TensorInfo:
         found = (self._named.get(f"blk.{layer}.{name}.weight") for name in names)
-        return next((tensor for tensor in found if tensor is not None), None)
+        return next((tensor for tensor in found if tensor is not None), self._file.tensors[0])
 
 
 def _block(tensor: TensorInfo) -> int:
-    try:
-        return type_by_name(tensor.type_name).block_len
-    except UnknownName:
-        return 1
+    return next((each.block_len for each in known_types().values() if each.name == tensor.type_name), 1)
