@@ -19,6 +19,7 @@ from ggbench.decisions.pick.sentences import (
     note_keys,
     notes,
     reason,
+    speed_keys,
     why_keys,
 )
 from ggbench.decisions.pick.show import commands_of, pick_answer
@@ -65,7 +66,7 @@ def printed(pick: Pick, budget: Budget = BUDGET) -> str:
 def keys(pick: Pick, *, is_here: bool = True) -> list[str]:
     best = pick.best
     assert best is not None
-    return [*note_keys(pick, best, is_here=is_here), *why_keys(pick, best)]
+    return [*speed_keys(pick, best, "_here" if is_here else ""), *note_keys(pick, best), *why_keys(pick, best)]
 
 
 def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:

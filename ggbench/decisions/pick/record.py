@@ -239,7 +239,7 @@ class Listed(NamedTuple):
         return self.checked.candidate
 
 
-class PublishedScore(NamedTuple):
+class PublishedScore(msgspec.Struct, frozen=True):
     """What a model's publisher reports of it."""
 
     model: str

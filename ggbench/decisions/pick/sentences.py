@@ -94,11 +94,11 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
     if best is None:
         return ()
     assumed = assumed_memory(replace(budget, host=pick.main_memory), [best.candidate.row])
-    values, keys = _values(pick, best), note_keys(pick, best, is_here=budget.is_here)
-    late = _late_keys(pick, best, "_here" if budget.is_here else "")
-    first, last = ([say(f"pick.{key}", **values) for key in each] for each in (keys, late))
+    values, here = _values(pick, best), "_here" if budget.is_here else ""
+    kinds = speed_keys(pick, best, here), note_keys(pick, best), _late_keys(pick, best, here)
+    speed, first, last = ([say(f"pick.{key}", **values) for key in keys] for keys in kinds)
     order = card_order(budget, best.candidate.setup)
-    return (*filter(None, [assumed, order]), *_cache_notes(pick, best), *first, *of_commands, *last)
+    return (*speed, *filter(None, [assumed, order]), *_cache_notes(pick, best), *first, *of_commands, *last)
 
 
 def _cache_notes(pick: Pick, best: Checked) -> Iterator[str]:
@@ -111,14 +111,13 @@ def _cache_notes(pick: Pick, best: Checked) -> Iterator[str]:
             return
 
 
-def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
+def note_keys(pick: Pick, best: Checked) -> Iterator[str]:
     """Yield the keys under `pick.` of what to mind, the most important first."""
     own = best.candidate
     if pick.needs.is_raised:
         yield "raised"
     if pick.needs.has_shorter_turn:
         yield "shorter_turn"
-    yield from _speed_notes(pick, best, "_here" if is_here else "")
     if pick.alternatives and pick.recommended is None:
         yield "may_meet"
     if pick.needs.n_ctx_slot > (own.row.n_ctx_train or pick.needs.n_ctx_slot):
@@ -131,7 +130,8 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
 def _late_keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     own = best.candidate
     if pick.n_models > 1:
-        yield "current" if pick.n_current else "compared"
+        of_current = "by_score" if pick.scores else "by_size"
+        yield of_current if pick.n_current else "compared"
     if own.tok_s is not None and own.tok_s.is_estimate:
         yield "estimated" if own.tok_s.is_timed else f"estimated{here}"
 
@@ -142,8 +142,8 @@ def _room_notes(own: Candidate) -> Iterator[str]:
         yield "little_left_experts" if own.setup.n_cpu_moe else "little_left"
 
 
-def _speed_notes(pick: Pick, best: Checked, here: str) -> Iterator[str]:
-    """Yield what is not known of the speed, or that it is slow."""
+def speed_keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
+    """Yield the keys of what is not known of the speed, or that it is slow."""
     own = best.candidate
     if best.unknown:
         yield f"may_miss{here}"

@@ -187,7 +187,7 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
         *_losses_from(shown),
         *((f"max n_ctx of {candidate_name(own)}", f"run {own.probed_by}") for own in shown if own.probed_by),
         *dict.fromkeys(("left out", text) for text in _left_out(pick)),
-        *((f"{each.model} GPQA", say("pick.score", **each._asdict())) for each in pick.scores),
+        *((f"{each.model} GPQA", say("pick.score", **asdict(each))) for each in pick.scores),
         ("download", "" if commands is None else commands.pull),
     ]
 
