@@ -138,7 +138,7 @@ def test_bench_measures_several_engines_in_turns_and_names_the_faster(
     assert commands == [first, second] * 2 + [second, first] * 2
     speed = next(each for each in ran.json["metrics"] if each["metric"] == "tok_s")
     assert speed["better"] == ["b"] and speed["versus"][1]["ratio"] == pytest.approx(2)
-    assert [(each["name"], each["values"]) for each in ran.json["differences"]] == [("llama-server", [first, second])]
+    assert [(each["name"], each["values"]) for each in ran.json["differences"]] == [("command", [first, second])]
     assert [(row["name"], row["run_ids"]) for row in ran.json["rows"]] == [
         ("llama-server", [1, 3, 6, 8]), ("llama-server --step-ns 5000000", [2, 4, 5, 7]),
     ]  # fmt: skip
