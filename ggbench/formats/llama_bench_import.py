@@ -90,7 +90,7 @@ def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
 
 def _decode(rows: _Rows) -> _Measured:
     """Return windows of one length, with W and B if they are at several depths."""
-    from ggbench.stats.linefit import FEWEST, depth_speeds, fit_windows, window_speed
+    from ggbench.stats.linefit import depth_speeds, fit_windows, window_speed
 
     windows = [
         DecodeWindow(row.n_depth, row.n_gen, float(elapsed_ns), repeat=repeat)
@@ -102,20 +102,18 @@ def _decode(rows: _Rows) -> _Measured:
     result = DecodeResult(
         n_prompt=depths[0],
         n_gen=sum(window.n_gen * (window.repeat or 1) for window in windows),
-        fit=fit_windows(windows),
+        fit=fit_windows(windows, in_turns=False),
         latency=window_speed(windows),
         depths=depth_speeds(windows),
     )
-    key = "few_depths" if len(depths) < 2 else "few_timings"
-    if result.fit is not None:
-        key = "line"
+    key = "few_depths" if result.fit is None else "line"
     timed = say(
         "lacks.timed",
         timings=counted(len(windows), "timing"),
         tokens=counted(n_gen, "token"),
         depths=in_words([format_count(depth) for depth in depths]),
     )
-    lacks = (say("lacks.tokens"), say(f"lacks.{key}", timed=timed, fewest=FEWEST))
+    lacks = (say("lacks.tokens"), say(f"lacks.{key}", timed=timed))
     settings = DecodeSettings(n_gen=n_gen, n_prompt=depths[0], repeat=repeat, n_warmup=0, depths=tuple(depths))
     return _Measured("decode", settings, result, windows, lacks)
 

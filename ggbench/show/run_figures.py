@@ -83,12 +83,13 @@ def caveats(summary: QuantSummary) -> list[str]:
     if summary.outcome is not Outcome.COMPLETED:
         return [sanitize(summary.run.reason) or summary.outcome.text]
     found = [imported_text(summary.environment)]
-    decode, fit = summary.decode, summary.fit
-    if decode is not None and fit is not None and fit.w_ci95 is None and not fit.is_flat:
+    decode, fit, n_gen = summary.decode, summary.fit, summary.n_gen
+    if decode is not None and fit is not None and n_gen is not None and fit.is_nothing and not decode.depths:
         from ggbench.stats.linefit import fewest_samples
 
         needed = fewest_samples(decode.n_prompt + 1)
-        found.append(say("run.too_few", n_tokens=fit.n_samples, needed=needed))
+        if n_gen < needed:
+            found.append(say("run.too_few", n_tokens=n_gen, needed=needed))
     if summary.max_n_ctx_reason:
         found.append(say("run.max_n_ctx", reason=summary.max_n_ctx_reason))
     return list(filter(None, found))
@@ -220,7 +221,7 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
         "b_w16_ms", "B as w16", "B x 16 / BPW: B scaled to 16 bits per weight, to compare quants of different sizes.",
         "b_w16_ms", 9,
     ),
-    _figure("r2", "R²", "Share of latency variance explained by the fit.", "fit.r2"),
+    _figure("r2", "R²", "Share of the variance of the mean latencies of blocks that the fit explains.", "fit.r2"),
     _ms("p50_ms", "p50", "Median latency of a token.", "latency.p50_ms", better="less"),
     _ms("p95_ms", "p95", "Latency that 95 % of the tokens do not exceed.", "latency.p95_ms", 6),
     _ms("p99_ms", "p99", "Latency that 99 % of the tokens do not exceed.", "latency.p99_ms", better="less"),

@@ -36,25 +36,39 @@ class DecodeLimit(msgspec.Struct, frozen=True):
     bandwidth_source: str
 
 
+class Bend(msgspec.Struct, frozen=True):
+    """Where the latency of a run stops being one line, and W on both sides; None where it does not grow."""
+
+    n: int
+    """Position, about."""
+    w_before: float | None
+    w_after: float | None
+
+
 class LineFit(msgspec.Struct, frozen=True):
     """latency(n) = (n - 1) / W + B, fitted; n is the position, counting the token being decoded."""
 
     n_samples: int
     w_tokens_per_ms: float | None
-    """Tokens of context that add 1 ms to a token; None if the slope does not differ from zero."""
+    """Tokens of context that add 1 ms to a token; None if the slope does not differ from zero, or for a bend."""
     w_ci95: tuple[float, float | None] | None
-    """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, or no bound."""
+    """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, no bound, or
+    nothing tells the context from the machine."""
     b_ms: float | None
     """Latency of a first token, the line's value at n = 1; None without W, or if it does not differ from zero."""
     b_ci95: tuple[float, float] | None
-    """95 % interval of B, truncated at zero; without `b_ms`, B is "< upper end". None: too few samples."""
+    """95 % interval of B, truncated at zero; without `b_ms`, B is "< upper end". None where `w_ci95` may be."""
     r2: float | None
-    """Share of the variance explained by the line; None if the samples do not vary."""
+    """Share of the variance of the means of blocks explained by the line; None if they do not vary."""
+    bend: Bend | None = None
+    """None for a line."""
+    has_changed: bool = False
+    """Whether the machine changed during the run, so that W and B are those of the windows timed after it."""
 
     @property
-    def is_flat(self) -> bool:
-        """Whether there is a line without a measurable slope."""
-        return self.w_tokens_per_ms is None and self.b_ci95 is not None and self.b_ci95[0] > 0
+    def is_nothing(self) -> bool:
+        """Whether not even a bound of W is known."""
+        return self.w_tokens_per_ms is None and self.w_ci95 is None and self.bend is None
 
 
 def w_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:

@@ -1,11 +1,9 @@
-"""Step timings as arrays, and the error of their estimates due to noise within a run.
+"""Step timings as arrays, the means of their blocks, and the interval of timings one after another.
 
-llama.cpp reads the KV cache in steps of 256 cells, so samples are grouped by position, never across repetitions.
-
-A mean or a line is biased by noise at the lowest frequencies; it is estimated as the mean energy of the residuals
-along the few slowest cosines, and the error follows Student's t with as many degrees of freedom. Source: Sun (2011),
-"Robust trend inference with series variance estimator and testing-optimal smoothing parameter", Journal of Econometrics
-164; Müller (2007), "A theory of robust long-run variance estimation", ibid. 141.
+llama.cpp reads the KV cache in steps of 256 cells, so latency grows on a ramp or in stairs; the mean of a whole stair
+lies on the same line either way. Means of long blocks are nearly independent however steps are correlated. Source: the
+method of batch means, B. Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30
+(1982) 556.
 
 The memory layout of file and KV cache, the clocks, and other activity change between loads of a model, so the interval
 of one run, however long, is too narrow to compare it with another.
@@ -13,18 +11,16 @@ of one run, however long, is too narrow to compare it with another.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.stats.intervals import t_95
+from ggbench.stats.intervals import half_width
 from ggbench.units import KV_CELLS
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 class Repetition(NamedTuple):
@@ -55,60 +51,58 @@ def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[R
     ]
 
 
-def stair(position: Floats) -> Integers:
-    """Return the index of the 256-cell step that contains a position: 0 for 1..256, 1 for 257..512."""
-    return np.ceil(position / KV_CELLS).astype(np.int64) - 1
+MIN_STAIRS, SURE_STAIRS = 3, 8
+"""Fewest whole stairs of 256 cells for a line, and for intervals: a shorter run may lie within one state of the
+machine, whose states of some hundred tokens then do not show."""
+_MIN_BLOCKS, _STAIRS_PER_BLOCK = 4, 4
 
 
-class Groups(NamedTuple):
-    """Groups of equal labels, in ascending order of label."""
+class Blocks(NamedTuple):
+    """Means over blocks of whole stairs, in order of position."""
 
-    labels: Integers
-    counts: Integers
-    medians: Floats
-
-
-def group_medians(labels: Integers, values: Floats) -> Groups:
-    unique, counts = np.unique(labels, return_counts=True)
-    ordered = values[np.lexsort((values, labels))]
-    begins = np.cumsum(counts) - counts
-    medians = (ordered[begins + (counts - 1) // 2] + ordered[begins + counts // 2]) / 2
-    return Groups(unique, counts.astype(np.int64), medians)
+    ramp: Floats
+    """Mean of position - 1."""
+    step_ms: Floats
+    are_sure: bool
+    """Whether there are enough for intervals."""
 
 
-FREEDOM = 4
-"""Number of low-frequency directions for estimating the noise: few, so that the interval is valid under long
-correlation; it is a third wider than with known noise."""
+def block_means(repetitions: Sequence[Repetition], after: int = 0) -> Blocks | None:
+    """Return the means over blocks of the positions above `after`, over all repetitions; None below 3 whole stairs.
 
-
-def slow_waves(n: int, count: int) -> Floats:
-    """Return cosines of 1 to `count` half periods at half steps, orthogonal to each other and to a constant; their norm
-    is n / 2.
+    The first and the last stair count as incomplete.
     """
-    return np.cos(np.outer(np.pi * np.arange(1, count + 1), (np.arange(n) + 0.5) / n))
+    positions = np.concatenate([each.position for each in repetitions])
+    steps_ms = np.concatenate([each.step_ms for each in repetitions])
+    kept = positions > after
+    stairs = ((positions[kept] - 1) // KV_CELLS).astype(np.int64)
+    if not len(stairs):
+        return None
+    counts = np.bincount(stairs)
+    whole = np.flatnonzero(counts)[1:-1]
+    if len(whole) < MIN_STAIRS:
+        return None
+    groups = np.array_split(whole, max(min(_MIN_BLOCKS, len(whole)), len(whole) // _STAIRS_PER_BLOCK))
+
+    def means(values: Floats) -> Floats:
+        of_stair = np.bincount(stairs, values[kept]) / np.maximum(counts, 1)
+        return np.array([of_stair[group].mean() for group in groups])
+
+    return Blocks(means(positions - 1), means(steps_ms), len(whole) >= SURE_STAIRS)
 
 
-def spread(estimates: Sequence[float], variances: Sequence[float]) -> float:
-    """Return the noise that explains the differences of repetitions, given each estimate's variance per unit of
-    noise.
-    """
-    if len(estimates) < 2:
-        return 0.0
-    weight = 1 / np.array(variances)
-    centred = np.array(estimates) - np.average(estimates, weights=weight)
-    return float(weight @ centred**2) / (len(estimates) - 1)
+FEWEST_IN_A_ROW = 6
+_IN_A_ROW = 4.8
+"""The factor that widens the interval of timings one after another, which may all lie within one state of the machine:
+with a correlation of 0.9 from one to the next, sqrt((1 + 0.9) / (1 - 0.9)) = 4.4, and a little more as a few timings
+show less of the spread. See scripts/coverage."""
 
 
-def half_width(noise: float, spread: float, n_repetitions: int, freedom: int) -> float:
-    """Return Student's t times the root of the noise plus the excess spread between repetitions.
+def half_width_in_a_row(values: Sequence[float]) -> float | None:
+    """Return the half-width of the mean of timings one after another; None for fewer than 6."""
+    return _IN_A_ROW * half_width(values) if len(values) >= FEWEST_IN_A_ROW else None
 
-    `freedom` is that of `noise`; with an excess, the degrees of freedom are after Satterthwaite (1946), "An approximate
-    distribution of estimates of variance components", Biometrics Bulletin 2.
-    """
-    excess = max(0.0, spread - noise)
-    total = noise + excess
-    if total <= 0:
-        return 0.0
-    if excess:
-        freedom = int(total**2 / (noise**2 / freedom + excess**2 / (n_repetitions - 1)))
-    return t_95(max(1, freedom)) * math.sqrt(total)
+
+def rates(n_each: float, mean: float, half: float) -> tuple[float, float | None]:
+    """Return the interval of `n_each` / time for a time `mean` ± `half`; its upper end is None if the time may be 0."""
+    return n_each / (mean + half), n_each / (mean - half) if mean > half else None

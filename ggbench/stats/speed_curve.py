@@ -24,7 +24,12 @@ Known = tuple[tuple[int, Estimate], ...]
 
 
 _WIDEST = 2.0
-"""Largest ratio of high to low end for a latency by the slope of a line to be meaningful."""
+"""Largest ratio of high to low end for a latency by the slope of a line to be meaningful. A slope without an interval,
+which nothing tells from the machine, is taken within this factor."""
+_BARE = 1.1
+"""The factor within which a speed without an interval is taken: of a run too short to show its own spread."""
+FEWEST_TIMED = 64
+"""Fewest tokens whose speed says something without an interval."""
 
 
 def inverse(expected: Estimate, numerator: float = 1e3) -> Estimate:
@@ -68,15 +73,19 @@ def measured_levels(depths: Sequence[DepthSpeed]) -> Known:
     return tuple(sorted(ends, key=lambda end: end[0]))
 
 
-def speed_at_depths(
+def measured_curve(
     run_id: int | None,
     depths: Sequence[DepthSpeed],
     fit: LineFit | None,
     limit: DecodeLimit | None,
     *,
+    first: int | None = None,
     is_steady: bool = True,
 ) -> SpeedCurve | None:
-    """Return the speeds at the depths, and beyond them if they define a line; None without an interval."""
+    """Return the speeds in the windows of a run, and beyond them if they define a line; None for too few tokens.
+
+    `first` is the first position that counts as measured; by default that of the first window.
+    """
     levels = measured_levels(depths)
     if not levels:
         return None
@@ -91,7 +100,7 @@ def speed_at_depths(
         "measured",
         f"run {run_id}",
         steps or levels,
-        first=levels[0][0],
+        first=first or levels[0][0],
         reach=levels[-1][0],
         is_steady=is_steady,
         rates=rates,
@@ -100,11 +109,11 @@ def speed_at_depths(
 
 
 def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
-    """Return the times of prompts with an interval, by length."""
+    """Return the times of prompts, by length."""
     found = []
     for each in sorted(prefills, key=lambda each: each.n_prompt):
-        if each.tok_s_ci95 is not None and each.tok_s_ci95[0] > 0:
-            slowest, fastest = each.tok_s_ci95
+        slowest, fastest = each.tok_s_ci95 or (each.tok_s / _BARE, each.tok_s * _BARE)
+        if slowest > 0:
             least_ms = 1e3 * each.n_prompt / fastest if fastest else 0.0
             found.append((each.n_prompt, Estimate(each.prefill_ms, least_ms, 1e3 * each.n_prompt / slowest)))
     return tuple(found)
@@ -126,17 +135,22 @@ def interpolated(known: Known, n: int) -> Estimate:
 
 
 def _level(latency: DepthSpeed) -> Estimate | None:
-    """Return the mean latency over a window; None if its interval is unknown or has no upper end."""
-    if latency.tok_s_ci95 is None or latency.tok_s_ci95[0] <= 0:
-        return None
+    """Return the mean latency over a window; None for fewer than 64 tokens without an interval."""
+    step_ms = 1e3 / latency.tok_s
+    if latency.tok_s_ci95 is None:
+        is_enough = latency.n_gen * latency.repeat >= FEWEST_TIMED
+        return Estimate(step_ms, step_ms / _BARE, step_ms * _BARE) if is_enough else None
     low, high = latency.tok_s_ci95
-    return Estimate(1e3 / latency.tok_s, 1e3 / high if high else 0.0, 1e3 / low)
+    return Estimate(step_ms, 1e3 / high if high else 0.0, 1e3 / low if low else math.inf)
 
 
 def _slope(fit: LineFit | None, limit: DecodeLimit | None) -> Estimate | None:
     """Return the milliseconds added by each position; None if not even an upper end is known."""
-    if fit is None or fit.w_ci95 is None or fit.w_ci95[0] <= 0:
+    if fit is None:
         return None
+    if fit.w_ci95 is None:
+        w = fit.w_tokens_per_ms
+        return None if w is None else Estimate(1 / w, 1 / w / _WIDEST, _WIDEST / w)
     steepest, flattest = 1 / fit.w_ci95[0], 1 / fit.w_ci95[1] if fit.w_ci95[1] else 0.0
     if fit.w_tokens_per_ms is not None:
         return Estimate(1 / fit.w_tokens_per_ms, flattest, steepest)
@@ -156,8 +170,8 @@ def _moved(level: Estimate, slope: Estimate, distance: int, floor: float) -> Est
 class SpeedCurve(msgspec.Struct, frozen=True):
     """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
 
-    A run that shows only prompts or `rates` has no steps, so pass its curve to none of the functions that take a
-    position of a decode. Others have at least two.
+    A run that shows only prompts has no steps, so pass its curve to none of the functions that take a position of a
+    decode. Others have at least two.
     """
 
     basis: SpeedBasis
@@ -218,17 +232,3 @@ def rates_of_window(limit: DecodeLimit, window: DepthSpeed) -> tuple[float, floa
     n_before = window.n_depth + window.n_gen // 2
     kv_ms = n_before / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0
     return (limit.bandwidth_bytes_per_s * (limit.b_ms + kv_ms) * window.tok_s / 1e3,) * 2
-
-
-def measured_speed(
-    run_id: int | None,
-    step_ms: Known,
-    reach: int,
-    *,
-    is_steady: bool = True,
-    rates: tuple[float, float] | None = None,
-) -> SpeedCurve | None:
-    """Return the measurements of a run, up to `reach`; None if its steps show neither a line nor a rate."""
-    if len(step_ms) > 1:
-        return SpeedCurve("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates)
-    return SpeedCurve("measured", f"run {run_id}", is_steady=is_steady, rates=rates) if rates else None

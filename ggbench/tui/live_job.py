@@ -22,7 +22,7 @@ from ggbench.runs.run import DecodeTiming, Settings
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import PlottedRun
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
-from ggbench.stats.linefit import RunningFit
+from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize
 
 _TEXT_TAIL = 4000
@@ -68,7 +68,6 @@ class LiveJob:
         """Total count of the work in progress, such as chunks; None if it is not counted."""
         self._positions, self._step_ns = array("q"), array("q")
         self.n_done = 0
-        self._fit = RunningFit()
         self._result: DecodeTiming | None = None
 
     def take(self, record: Progress) -> None:
@@ -168,4 +167,4 @@ class LiveJob:
         return positions, step_ns
 
     def _line(self, positions: Integers, step_ns: Integers) -> LineFit | None:
-        return self._result.fit if self._result else self._fit.of(positions, step_ns)
+        return self._result.fit if self._result else fit_line(positions, step_ns)

@@ -129,7 +129,7 @@ def test_bench_with_the_largest_context(
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: view == "bar")
     monkeypatch.setenv("COLUMNS", "400")  # a bar has one line, which begins with the path
-    words = ["bench", tiny_twin, "-n", "300", "--maxctx", "--memory-limit", "100MiB"]
+    words = ["bench", tiny_twin, "-n", "1000", "--maxctx", "--memory-limit", "100MiB"]
     machine.answers = dict.fromkeys(range(3), SmallMachine(2048, edge=2048).answer)
     ran = ggbench(*words, "--json", *(["--quiet"] if view == "quiet" else []))
     assert ran.code == 0, ran.err
@@ -137,7 +137,7 @@ def test_bench_with_the_largest_context(
     assert (row["max_n_ctx"], row["max_n_ctx_verified"], row["note"]) == (2048, True, "")
     assert ("n_ctx 2,048 works: decoded at its end" in ran.err) == (view != "quiet")
     decode, search = reversed(ggbench("results", "--json").json["rows"])
-    assert (decode["run_id"], decode["max_n_ctx"], decode["n_gen"]) == (row["run_id"], None, 300)
+    assert (decode["run_id"], decode["max_n_ctx"], decode["n_gen"]) == (row["run_id"], None, 1000)
     assert (search["max_n_ctx"], search["max_n_ctx_verified"]) == (2048, True)
 
 
@@ -159,7 +159,6 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
     assert document["outcome"] == "completed"
     assert document["provenance"] == "twin"
     assert (document["b_ratio"] is None) == (document["b_ms"] is None)
-    assert document["b_ci95"][1] > 0
     assert document["run"]["result"]["limit"]["bandwidth_source"] == "given"
     assert document["run"]["head"]["environment"]["llama_cpp_python"]
     assert ggbench("results", "show", str(document["run_id"]), "--json").json["state"] == "completed"

@@ -1,12 +1,14 @@
 """Decodes and prefills from target to result, with a worker that replays what llama.cpp reports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, Prefill
-from ggbench.engines.endings import Outcome
+from ggbench.engines import protocol
+from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, Prefill, Request
+from ggbench.engines.endings import Cancelled, Crashed, Ending, Failed, Outcome
+from ggbench.engines.events import Steps
 from ggbench.engines.http.endpoint import EndpointConfig
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.errors import UsageError
@@ -19,7 +21,7 @@ from ggbench.runs.experiment import Job
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.units import MIB
-from tests.fakes.engine import fake_rig
+from tests.fakes.engine import fake_rig, obey
 from tests.fakes.recorded import PLAIN, decode_job, decoded, prefill_job, prefilled, runs_of
 
 
@@ -59,6 +61,56 @@ def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target:
     assert workloads == [Prefill(25, 3, 1), Decode(25, 8), Decode(25, 100), Decode(25, 100)]
 
 
+def test_a_long_decode_times_three_depths_again(target: Target, store: Store) -> None:
+    """Only they tell the context from the machine, so W has an interval; they are not among the run's steps."""
+    rig, workers = fake_rig(store)
+    (run,) = runs_of(rig, decode_job(target, 3000))
+    again = workers[0].requests[5:]
+    assert [type(each) for each in again] == [DecodeAtDepth] * 12
+    result = decoded(run)
+    assert result.fit is not None and result.fit.w_ci95 is not None and result.latency is not None
+    low, high = result.fit.w_ci95
+    assert low < 200.1 and high is not None and high > 199.9
+    assert (result.n_gen, result.unsteady) == (3000, "")
+    assert run.run_id is not None
+    assert store.load_samples(run.run_id).lengths == {"decode/p25/b1/r0": 3000}
+    assert read_run(store, store.load_run(run.run_id)).result == result
+
+
+def test_a_machine_that_slows_down_is_marked_and_w_is_that_of_the_depths_timed_again(target: Target) -> None:
+    def slowing(request: Request) -> Iterator[protocol.Message | Ending]:
+        for item in obey(request):
+            if isinstance(request, Decode) and isinstance(item, Steps):
+                steps = enumerate(item.step_ns, item.first_position)
+                item = Steps(item.first_position, [ns + 2000 * n for n, ns in steps], [])
+            yield item
+
+    rig, _ = fake_rig(answers={0: slowing})
+    (run,) = runs_of(rig, decode_job(target, 3000))
+    result = decoded(run)
+    assert result.fit is not None and result.fit.has_changed and run.unsteady
+    assert result.fit.w_tokens_per_ms == pytest.approx(200, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [
+        (Failed("decode", "no cells"), Outcome.COMPLETED), (Crashed("gone"), Outcome.COMPLETED),
+        (Cancelled(), Outcome.CANCELLED),
+    ],
+)  # fmt: skip
+def test_a_run_is_kept_where_its_depths_cannot_be_timed_again(target: Target, ending: Ending, outcome: Outcome) -> None:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
+        yield from [ending] if isinstance(request, DecodeAtDepth) else obey(request)
+
+    rig, _ = fake_rig(answers={0: answer})
+    (run,) = runs_of(rig, decode_job(target, 3000))
+    result = decoded(run)
+    assert (run.outcome, result.n_gen) == (outcome, 3000)
+    assert result.fit is not None and result.fit.w_tokens_per_ms == pytest.approx(200, rel=0.01)
+    assert (result.fit.w_ci95, result.fit.b_ci95) == (None, None)
+
+
 def test_repetitions_are_fitted_together_and_stored_apart(target: Target, store: Store) -> None:
     rig, _ = fake_rig(store)
     (run,) = runs_of(rig, decode_job(target, 300, repeat=3))
@@ -75,21 +127,24 @@ def at_depths(target: Target, *depths: int, n_gen: int = 128, repeat: int = 1) -
 
 def test_a_decode_at_depths_times_a_window_behind_each(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
-    (run,) = runs_of(rig, at_depths(target, 0, 4096, repeat=2))
+    (run,) = runs_of(rig, at_depths(target, 0, 4096, repeat=6))
     result = decoded(run)
-    assert workers[0].requests[2:] == [DecodeAtDepth(0, 8), *(DecodeAtDepth(0, 128), DecodeAtDepth(4095, 128)) * 2]
-    assert (run.memory.n_ctx, result.n_prompt, result.n_gen) == (4352, 0, 512)
-    assert [(each.n_depth, each.n_gen, each.repeat) for each in result.depths] == [(0, 128, 2), (4096, 128, 2)]
+    first, last = DecodeAtDepth(0, 128), DecodeAtDepth(4095, 128)
+    turns = [first, last] * 2 + [last, first] * 4
+    assert workers[0].requests[2:] == [DecodeAtDepth(0, 8), *turns]
+    assert (run.memory.n_ctx, result.n_prompt, result.n_gen) == (4352, 0, 1536)
+    assert [(each.n_depth, each.n_gen, each.repeat) for each in result.depths] == [(0, 128, 6), (4096, 128, 6)]
     for each, mean_ms in zip(result.depths, (10 + 64.5 / 200, 10 + (4096 + 63.5) / 200), strict=True):
         assert each.tok_s == pytest.approx(1e3 / mean_ms)
         assert each.tok_s_ci95 is not None
         assert each.tok_s_ci95[0] <= each.tok_s
     assert result.fit is not None
     assert result.fit.w_tokens_per_ms == pytest.approx(200)
-    assert " -n 128 --repeat 2 --n-depth 0,4096 " in run.head.command
+    assert result.fit.w_ci95 is not None
+    assert " -n 128 --repeat 6 --n-depth 0,4096 " in run.head.command
     assert run.run_id is not None
     samples = store.load_samples(run.run_id)
-    assert samples.position.tolist() == [*range(2, 130), *range(4097, 4225)] * 2
+    assert samples.position.tolist()[:256] == [*range(2, 130), *range(4097, 4225)]
     assert list(samples.lengths)[1:3] == ["decode/d4096/b1/r0", "decode/d0/b1/r1"]
 
 
@@ -102,24 +157,24 @@ def test_one_depth_has_a_speed_and_no_line(target: Target) -> None:
 def test_several_users_decode_in_one_batch(target: Target, store: Store) -> None:
     """The worker's W is 200 tokens/ms for one sequence; a step of four reads four caches."""
     rig, workers = fake_rig(store)
-    settings = DecodeSettings(300, repeat=2, n_seqs=4)
+    settings = DecodeSettings(1000, repeat=2, n_seqs=4)
     (run,) = runs_of(rig, Job(DECODE, target, PLAIN, settings))
     _, context, *workloads = workers[0].requests
     assert isinstance(context, MakeContext)
-    assert (context.setup.n_ctx, context.setup.n_seq_max) == (settings.n_ctx_needed, 4) == (4 * 512, 4)
-    assert workloads == [BatchedDecode(25, 8, 4), BatchedDecode(25, 300, 4), BatchedDecode(25, 300, 4)]
+    assert (context.setup.n_ctx, context.setup.n_seq_max) == (settings.n_ctx_needed, 4) == (4 * 1280, 4)
+    assert workloads == [BatchedDecode(25, 8, 4), BatchedDecode(25, 1000, 4), BatchedDecode(25, 1000, 4)]
     result = decoded(run)
     assert result.fit is not None and result.limit is not None and result.latency is not None
     assert result.fit.w_tokens_per_ms == pytest.approx(50, rel=0.02)
     assert target.path is not None
     per_token = read_model_file(target.path).kv_bytes_per_token()
     assert result.limit.w_tokens_per_ms == pytest.approx(20e9 / per_token / 4e3)
-    assert (result.n_seqs, result.n_gen, result.prefill_ms) == (4, 600, 100)
+    assert (result.n_seqs, result.n_gen, result.prefill_ms) == (4, 2000, 100)
     assert result.tok_s_together == pytest.approx(4 * result.latency.tok_s)
-    assert " -n 300 --repeat 2 --parallel 4 " in run.head.command
+    assert " -n 1000 --repeat 2 --parallel 4 " in run.head.command
     assert DECODE.speed_of(run) is None
     speed = DECODE.speed_of(run, 4)
-    assert speed is not None and speed.reach == 325
+    assert speed is not None and speed.reach == 1025
     assert run.run_id is not None
     assert read_run(store, store.load_run(run.run_id)).result == result
 

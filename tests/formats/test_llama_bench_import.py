@@ -72,11 +72,10 @@ def test_w_and_b_are_fitted_over_depths_and_say_what_they_lack(read: ReadRuns) -
     assert fit is not None
     assert fit.w_tokens_per_ms == pytest.approx(1 / slope)
     assert fit.b_ms == pytest.approx(intercept)
-    assert fit.w_ci95 is not None
-    assert fit.w_ci95[0] < 1 / slope < (fit.w_ci95[1] or 0)
+    assert (fit.w_ci95, fit.b_ci95) == (None, None)
     lacks = "\n".join(decode.mark.lacks)
     assert "6 timings of 16 tokens, at n_depth 0, 256 and 512" in lacks
-    assert "steps of 256 cells" in lacks
+    assert "one depth after another" in lacks
     assert "single tokens were not timed" in lacks
 
 

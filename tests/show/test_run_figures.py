@@ -101,9 +101,9 @@ def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) 
     """Where the decode was too short for a line; not where the line is flat."""
     note = figure_of("note").text
     assert note(completed) == ""
-    short = with_decode(completed, fit=LineFit(30, None, None, None, None, None))
-    assert note(short) == "30 tokens are too few for W, which needs at least 247"
-    assert note(with_decode(short, unsteady="the clock fell")).endswith("247; unsteady: the clock fell")
+    short = with_decode(completed, n_gen=30, fit=LineFit(30, None, None, None, None, None))
+    assert note(short) == "30 tokens are too few for W, which needs at least 1,000"
+    assert note(with_decode(short, unsteady="the clock fell")).endswith("1,000; unsteady: the clock fell")
     flat = LineFit(300, None, (1234.4, None), None, (9.0, 11.0), None)
     assert note(with_decode(short, fit=flat)) == ""
 

@@ -19,41 +19,42 @@ def on_the_line(n_depth: int, w: float = 50.0, b_ms: float = 10.0, n_gen: int = 
 
 
 def test_windows_on_a_line_give_its_w_and_b() -> None:
-    fit = fit_windows([window(depth, on_the_line(depth)) for depth in (0, 256, 512, 4096)])
+    fit = fit_windows([window(depth, on_the_line(depth)) for depth in (0, 4096)])
     assert fit is not None
-    assert fit.w_tokens_per_ms == pytest.approx(50.0)
-    assert fit.b_ms == pytest.approx(10.0)
-    assert fit.r2 == pytest.approx(1.0)
+    assert (fit.w_tokens_per_ms, fit.b_ms) == pytest.approx((50.0, 10.0))
+    assert (fit.w_ci95, fit.b_ci95) == (None, None), "one turn does not tell the context from the machine"
+    assert fit_windows([window(0, 1.0)] * 5) is None
 
 
-def test_the_intervals_hold_the_truth_at_their_rate() -> None:
+def test_the_intervals_of_turns_hold_the_truth_at_their_rate() -> None:
     rng = np.random.default_rng(5)
     held_w = held_b = 0
     for _ in range(400):
-        fit = fit_windows(
-            [window(depth, on_the_line(depth) + rng.normal(0, 0.3)) for depth in (0, 256, 512) for _ in range(3)]
-        )
-        assert fit is not None
-        assert fit.w_ci95 is not None
-        assert fit.b_ci95 is not None
+        windows = [window(depth, on_the_line(depth) + rng.normal(0, 0.3)) for depth in (0, 256, 512) for _ in range(4)]
+        fit = fit_windows(windows)
+        assert fit is not None and fit.w_ci95 is not None and fit.b_ci95 is not None
         held_w += fit.w_ci95[0] <= 50.0 <= (fit.w_ci95[1] or np.inf)
         held_b += fit.b_ci95[0] <= 10.0 <= fit.b_ci95[1]
-    assert 365 <= held_w <= 395
-    assert 365 <= held_b <= 395
+        one_after_another = fit_windows(windows, in_turns=False)
+        assert one_after_another is not None and one_after_another.w_ci95 is None
+    assert held_w >= 380
+    assert held_b >= 380
 
 
 def test_speed_is_tokens_over_time_with_an_interval_of_whole_repetitions() -> None:
     rounds = [
-        window(depth, step_ms) for depth, base in ((0, 10.0), (512, 20.0)) for step_ms in (base, base + 1, base - 1)
+        window(depth, step_ms)
+        for depth, base in ((0, 10.0), (512, 20.0))
+        for step_ms in (base, base + 1, base - 1, base, base + 1, base - 1)
     ]
     speed = window_speed(rounds)
     assert speed.tok_s == pytest.approx(1e3 / 15)
     assert speed.tok_s_ci95 is not None
-    # Totals of 480, 512 and 448 ms for 32 tokens: mean 480, deviation 32, t(2) = 4.3027.
-    half_ms = 4.302653 * 32 / 3**0.5
+    # Totals of 480, 512 and 448 ms, each twice, for 32 tokens: mean 480, deviation 28.6, t(5) = 2.5706.
+    half_ms = 4.8 * 2.570582 * (4 * 32**2 / 5) ** 0.5 / 6**0.5
     assert speed.tok_s_ci95[0] == pytest.approx(32e3 / (480 + half_ms))
-    assert window_speed(rounds[:2]).tok_s_ci95 is None
-    assert window_speed([DecodeWindow(0, 16, 1e6, repeat=None)] * 3).tok_s_ci95 is None
+    assert window_speed(rounds[:5]).tok_s_ci95 is None
+    assert window_speed([DecodeWindow(0, 16, 1e6, repeat=None)] * 6).tok_s_ci95 is None
 
 
 B_NS, NS_PER_TOKEN = 10_000_000, 5_000
@@ -86,7 +87,7 @@ def test_rare_chunks_count_for_the_speed_alone() -> None:
     assert times.elapsed_ns == sum(map(_latency_ns, range(26, 26 + 122)))
 
 
-@pytest.mark.parametrize("sizes", [[4] * 300, [8] * 150, random.Random(3).choices([1, 2, 3, 5], k=500)])
+@pytest.mark.parametrize("sizes", [[4] * 800, [8] * 400, random.Random(3).choices([1, 2, 3, 5], k=1200)])
 def test_common_chunks_keep_the_line(sizes: list[int]) -> None:
     times = TokenTimes.of([_chunked(sizes)])
     assert not times.is_single
@@ -97,10 +98,9 @@ def test_common_chunks_keep_the_line(sizes: list[int]) -> None:
     assert fit.b_ms == pytest.approx(10, rel=1e-6)
 
 
-def test_too_few_windows_are_no_line_and_a_flat_one_is_a_bound() -> None:
-    assert fit_windows([window(0, 1.0), window(512, 2.0)]) is None
-    assert fit_windows([window(0, 1.0)] * 5) is None
-    fit = fit_windows([window(0, 10.0), window(256, 10.5), window(512, 9.9), window(768, 10.2)])
+def test_a_flat_line_is_a_bound() -> None:
+    levels = ((10.0, 10.2, 9.9, 10.1), (10.1, 9.9, 10.2, 10.0))
+    fit = fit_windows([window(256 * index, step_ms) for index, own in enumerate(levels) for step_ms in own])
     assert fit is not None and fit.w_ci95 is not None
     assert (fit.w_tokens_per_ms, fit.b_ms, fit.w_ci95[1]) == (None, None, None)
 

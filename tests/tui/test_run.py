@@ -400,7 +400,7 @@ def test_a_live_job_keeps_what_a_reader_took_and_a_tail_of_its_text() -> None:
 def test_few_tokens_show_neither_w_nor_b() -> None:
     """One slow token must not look like B."""
     numbers = grown(200).numbers()
-    assert numbers.latency is not None and numbers.fit is None
+    assert numbers.latency is not None and numbers.fit is not None and numbers.fit.is_nothing
 
 
 def test_a_job_that_ended_shows_what_is_stored() -> None:

@@ -17,15 +17,20 @@ from ggbench.engines.contract import (
     Workload,
     check_users,
 )
-from ggbench.engines.endings import Completed
+from ggbench.engines.endings import Cancelled, Completed
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.machine_use import throttled
-from ggbench.runs.recording import Recording
+from ggbench.runs.progress import Working
+from ggbench.runs.recording import Recording, Series
+from ggbench.runs.store.runs import WARMUP
+from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, DepthSpeed, ServerFound, TokenTimes
-from ggbench.units import format_count
+from ggbench.stats.turns import ordered
 
 if TYPE_CHECKING:
+    from ggbench.engines.endings import Ending
+    from ggbench.models.subject import Subject
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run, Settings
     from ggbench.runs.session import Session
@@ -66,28 +71,19 @@ class DecodeExperiment(Experiment):
             ending = yield from session.run(workload, series, n_total=n_total)
             if not isinstance(ending, Completed):
                 return ending
-        return ending
+        return (yield from _time_again(session, settings))
 
     def reduce(self, recording: Recording) -> DecodeResult:
-        from ggbench.stats.speed import unsteady
-
         settings = recording.settings(DecodeSettings)
         if settings.depths:
             return _at_depths(recording, settings)
         if settings.n_seqs > 1:
             return _of_users(recording, settings)
         times = recording.token_times(recording.timed_series)
-        uneven = unsteady(times.position, times.step_ns) if times.is_single else ""
-        return _result(recording, times, recording.prompt_ns.get(settings.n_prompt, []), uneven)
+        return _result(recording, times, recording.prompt_ns.get(settings.n_prompt, []))
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedCurve | None:
-        from ggbench.stats.speed_curve import (
-            measured_speed,
-            measured_steps,
-            rates_of_line,
-            rates_of_window,
-            speed_at_depths,
-        )
+        from ggbench.stats.speed_curve import measured_curve
 
         found, settings = run.result, run.head.settings
         if (
@@ -96,37 +92,25 @@ class DecodeExperiment(Experiment):
             or found.n_seqs != n_seqs
         ):
             return None
-        if settings.depths:
-            return speed_at_depths(
-                run.run_id, found.depths, found.fit, found.limit, is_steady=not found.unsteady
-            )
-        if found.latency is None:
-            return None
-        n_gen = min(settings.n_gen, found.n_gen)
-        limit, fit, latency = found.limit, found.fit, found.latency
-        window = DepthSpeed(found.n_prompt, n_gen, latency.tok_s, settings.repeat, latency.tok_s_ci95)
-        steps = measured_steps([window], fit, limit)
-        rates = None
-        if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
-            rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
-        elif limit is not None and latency.tok_s_ci95 is not None:
-            rates = rates_of_window(limit, window)
-        is_steady, reach = not run.unsteady, found.n_prompt + n_gen
-        return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
+        windows, first = found.depths, None
+        if not settings.depths and found.latency is not None:
+            n_gen, latency, first = min(settings.n_gen, found.n_gen), found.latency, 1
+            windows = (DepthSpeed(found.n_prompt, n_gen, latency.tok_s, settings.repeat, latency.tok_s_ci95),)
+        return measured_curve(
+            run.run_id, windows, found.fit, found.limit, first=first, is_steady=not run.unsteady
+        )
 
 
 def _steps(settings: DecodeSettings) -> list[tuple[Workload, str]]:
     """Return the workloads in order, each with its series."""
-    if settings.depths:  # in turns, so that drift of the machine affects all depths alike
-        rounds = [(depth, index) for index in range(settings.repeat) for depth in settings.depths]
-        return [
-            (DecodeAtDepth(0, settings.n_warmup), "warmup/d0/b1/r0"),
-            # one token is decoded there before the timed ones, so the cache is never empty
-            *(
-                (DecodeAtDepth(max(0, n - 1), settings.n_gen), f"decode/d{n}/b1/r{index}")
-                for n, index in rounds
-            ),
+    if settings.depths:
+        # one token is decoded there before the timed ones, so the cache is never empty
+        windows = [
+            (DecodeAtDepth(max(0, depth - 1), settings.n_gen), f"decode/d{depth}/b1/r{turn}")
+            for turn in range(settings.repeat)
+            for depth in ordered(settings.depths, turn)  # so that drift of the machine affects all depths alike
         ]
+        return [(DecodeAtDepth(0, settings.n_warmup), "warmup/d0/b1/r0"), *windows]
     n_prompt, n_seqs, name = settings.n_prompt, settings.n_seqs, f"p{settings.n_prompt}/b{settings.n_seqs}"
 
     def decode(n_gen: int) -> Workload:
@@ -139,6 +123,34 @@ def _steps(settings: DecodeSettings) -> list[tuple[Workload, str]]:
     return [*prompts, (decode(settings.n_warmup), f"warmup/{name}/r0"), *timed]
 
 
+_AGAIN = f"{WARMUP}again/d"
+"""Beginning of the series of windows timed after a run; their steps are not among the run's own."""
+
+
+def _time_again(session: Session, settings: DecodeSettings) -> Generator[Progress, None, Ending]:
+    """Time windows of the run's first, middle and last depths again, in turns, to tell the context from the machine.
+
+    They fill the cache without a prompt. An engine that cannot do that, or fails at it, leaves the run as it is.
+    """
+    windows: list[tuple[int, int]] = []
+    if settings.n_seqs == 1 and not settings.depths and not session.setup.unsupported(DecodeAtDepth):
+        windows = _again_windows(settings, session.recorder.recording.head.subject)
+    for number, (depth, n_gen) in enumerate(windows):
+        yield Working("decode", number, len(windows), say("decode.again", depth=depth))
+        ending = yield from session.run(DecodeAtDepth(depth - 1, n_gen), f"{_AGAIN}{depth}/b1/r{number}")
+        if isinstance(ending, Cancelled):
+            return ending
+        if not isinstance(ending, Completed):
+            break
+    return Completed()
+
+
+def _again_windows(settings: DecodeSettings, subject: Subject) -> list[tuple[int, int]]:
+    from ggbench.stats.linefit import again_windows
+
+    return again_windows(settings.n_prompt + 1, settings.n_gen, subject.n_swa or 0)
+
+
 def _with_slots(setup: EngineConfig, settings: DecodeSettings) -> EngineConfig | None:
     """Return the setup with a slot for each user; None for the run's own."""
     if settings.n_seqs == 1:
@@ -147,24 +159,33 @@ def _with_slots(setup: EngineConfig, settings: DecodeSettings) -> EngineConfig |
     return setup if n_ctx is None else setup.with_context(n_ctx // settings.n_seqs, settings.n_seqs)
 
 
-def _result(recording: Recording, times: TokenTimes, prompts_ns: Sequence[int], uneven: str) -> DecodeResult:
+def _result(
+    recording: Recording, times: TokenTimes, prompts_ns: Sequence[int], waiting: str = ""
+) -> DecodeResult:
     """Return the result of timed steps after prompts of the same length."""
     from ggbench.stats.decode_timing import serving_of
     from ggbench.stats.linefit import fit_line
     from ggbench.stats.speed import summarize_tokens
 
     settings = recording.settings(DecodeSettings)
+    again = [_window(series) for name, series in recording.series.items() if name.startswith(_AGAIN)]
+    fit = fit_line(times.position, times.step_ns, again, recording.head.subject.n_swa or 0)
+    changed = say("decode.changed") if fit is not None and fit.has_changed else ""
     return DecodeResult(
         n_prompt=settings.n_prompt,
         n_gen=times.n_tokens,
         prefill_ms=statistics.median(prompts_ns) / 1e6 if prompts_ns else None,
-        fit=fit_line(times.position, times.step_ns),
+        fit=fit,
         latency=summarize_tokens(times),
         limit=recording.last(DecodeLimit),
-        unsteady=_disturbances(recording, uneven),
+        unsteady=_disturbances(recording, waiting, changed),
         serving=serving_of(recording.last(ServerFound), recording.requests),
         n_seqs=settings.n_seqs,
     )
+
+
+def _window(series: Series) -> DecodeWindow:
+    return DecodeWindow(series.position[0] - 1, len(series.step_ns), sum(series.step_ns))
 
 
 def _disturbances(recording: Recording, *found: str) -> str:
@@ -174,7 +195,6 @@ def _disturbances(recording: Recording, *found: str) -> str:
 def _of_users(recording: Recording, settings: DecodeSettings) -> DecodeResult:
     """Return what several users get, each and together."""
     from ggbench.stats.requests import request_rates
-    from ggbench.stats.speed import unsteady
 
     name, n_seqs = f"decode/p{settings.n_prompt}/b{settings.n_seqs}", settings.n_seqs
     found = [recording.batch_steps(f"{name}/r{index}") for index in range(settings.repeat)]
@@ -184,8 +204,7 @@ def _of_users(recording: Recording, settings: DecodeSettings) -> DecodeResult:
     together = _mean([each.together_tok_s(n_seqs) for each in timed])
     requests = [request for each in timed for request in each.requests]
     if not requests:
-        uneven = unsteady(times.position, times.step_ns)
-        return replace(_result(recording, times, prompts_ns, uneven), tok_s_together=together)
+        return replace(_result(recording, times, prompts_ns), tok_s_together=together)
     n_received = sum(max(0, each.timing.n_tokens - 1) for each in requests)
     result = _result(recording, times, prompts_ns, _waiting(recording.last(ServerFound), n_seqs))
     rates = request_rates(requests)
@@ -208,9 +227,9 @@ def _mean(rates: Sequence[float | None]) -> float | None:
 def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
     """Return the speed at each depth, and W and B of the line through the means of all windows."""
     from ggbench.stats.linefit import fit_windows, window_speed
-    from ggbench.stats.speed import summarize_tokens, unsteady
+    from ggbench.stats.speed import summarize_tokens
 
-    windows, speeds, disturbed = list[DecodeWindow](), list[DepthSpeed](), list[str]()
+    windows, speeds = list[DecodeWindow](), list[DepthSpeed]()
     latency = None
     for depth in settings.depths:
         names = [name for name in recording.timed_series if name.startswith(f"decode/d{depth}/")]
@@ -218,13 +237,11 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
         latency = summarize_tokens(times)
         if latency is None:
             continue
-        found = [DecodeWindow(each.position[0] - 1, len(each.step_ns), sum(each.step_ns)) for each in own]
+        found = [_window(series) for series in own]
         windows += found
         interval = latency.tok_s_ci95 or window_speed(found).tok_s_ci95
         latency = replace(latency, tok_s_ci95=interval)
         speeds.append(DepthSpeed(depth, found[0].n_gen, latency.tok_s, len(found), interval))
-        if reason := unsteady(times.position, times.step_ns):
-            disturbed.append(f"at depth {format_count(depth)}: {reason}")
     if len(settings.depths) > 1:
         latency = window_speed(windows) if windows else None
     return DecodeResult(
@@ -233,7 +250,7 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
         fit=fit_windows(windows),
         latency=latency,
         limit=recording.last(DecodeLimit),
-        unsteady=_disturbances(recording, *disturbed),
+        unsteady=_disturbances(recording),
         depths=tuple(sorted(speeds, key=lambda each: each.n_depth)),
     )
 

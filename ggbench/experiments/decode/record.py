@@ -16,8 +16,8 @@ N_PROMPT = 25
 
 N_GEN_OPTION = Option(
     "-n --n-gen",
-    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B. Default: 10000, or "
-    "128 at each depth of -d.",
+    "Number of tokens to decode, e.g. 1k, which is 1024. W and B need 1,000, and ± 2,280. Default: 10000, or 128 at "
+    "each depth of -d.",
     TOKENS,
     shown="",
     name="n",
@@ -41,7 +41,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Decode at these depths, e.g. 0,4k,16k. Tokens in the cache before, like llama-bench -d.",
+            "Decode at these depths, e.g. 0,4k,16k, in turns of -r. Tokens in the cache before, like llama-bench -d.",
             DEPTH_LIST,
         ),
     ] = ()

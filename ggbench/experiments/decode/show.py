@@ -8,6 +8,7 @@ from typing import ClassVar
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
 from ggbench.show.quants import QuantPresenter, speed_in
 from ggbench.show.run_documents import MEASURED, RunDocuments
 from ggbench.show.run_figures import FIGURES
@@ -40,6 +41,12 @@ class DecodePresenter(QuantPresenter):
             key, more = "decode.growing", 1e3 / fit.w_tokens_per_ms
         elif fit is not None and fit.w_ci95 is not None:
             key, more = "decode.bounded", 1e3 / fit.w_ci95[0]
+        if fit is not None and fit.bend is not None:
+            before, after = (
+                UNKNOWN if each is None else format_number(each)
+                for each in (fit.bend.w_before, fit.bend.w_after)
+            )
+            return say("decode.bent", speed=speed, n_gen=result.n_gen, n=fit.bend.n, before=before, after=after)
         b = FIGURES["b_ms"].text(QuantSummary.of([run]))
         return say(key, speed=speed, n_gen=result.n_gen, b=b, more=format_number(more, 2))
 

@@ -80,7 +80,7 @@ class SpeedExperiment(Experiment):
         return SpeedResult(tuple(sorted(found, key=lambda each: each.case)), serving)
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedCurve | None:
-        from ggbench.stats.speed_curve import speed_at_depths
+        from ggbench.stats.speed_curve import measured_curve
 
         cases = run.result.cases if isinstance(run.result, SpeedResult) else ()
         depths = [
@@ -88,7 +88,7 @@ class SpeedExperiment(Experiment):
             for each in cases
             if each.case.n_seqs == n_seqs and each.latency is not None
         ]
-        return speed_at_depths(run.run_id, depths, None, None, is_steady=not run.unsteady)
+        return measured_curve(run.run_id, depths, None, None, is_steady=not run.unsteady)
 
 
 EXPERIMENT = SpeedExperiment()
