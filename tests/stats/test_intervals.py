@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ggbench.stats.intervals import ratio_interval, t_95
+from ggbench.stats.intervals import differing, ratio_interval, student_p, t_95
 
 
 def test_the_interval_of_a_ratio_covers_it_at_its_rate() -> None:
@@ -24,6 +24,15 @@ def test_the_interval_of_a_ratio_covers_it_at_its_rate() -> None:
 def test_points_are_those_of_printed_tables(freedom: int, printed: float) -> None:
     """Two-sided, as in the tables of NIST's Handbook 1.3.6.7.2."""
     assert t_95(freedom) == pytest.approx(printed, abs=6e-4)
+    if freedom:
+        assert student_p(-printed, freedom) == pytest.approx(0.05, abs=1e-4)
+
+
+def test_the_smallest_of_many_has_to_be_smaller() -> None:
+    """Holm's steps: 0.05 / 3, 0.05 / 2, 0.05; one that fails ends them."""
+    assert differing({"a": 0.016, "b": 0.024, "c": 0.06}) == {"a", "b"}
+    assert differing({"a": 0.017, "b": 0.024, "c": 0.01}) == {"a", "b", "c"}
+    assert differing({"a": 0.017, "b": 0.024, "c": 0.02}) == set()
 
 
 def test_the_ratio_of_what_may_be_zero_has_no_upper_end() -> None:

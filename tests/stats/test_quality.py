@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ggbench.experiments.quality.scores import divergence, perplexity, running_means
-from ggbench.stats.intervals import chunk_mean, paired_difference, paired_ratio
+from ggbench.stats.intervals import chunk_mean, log_shares, paired_ratio
 from ggbench.stats.logits import LEAST_LOG_PROB, Row, RowScorer, n_words, pack
 
 
@@ -35,13 +35,16 @@ def test_intervals_cover_the_truth_where_positions_of_a_chunk_are_alike(n_chunks
     for _ in range(400):
         hard = rng.normal(2.5, 0.5, n_chunks)
         one, other = ((hard + rng.normal(mean, 0.02, n_chunks)).tolist() for mean in (0.01, 0.0))
-        ends = chunk_mean(one).ci95, paired_difference(one, other), paired_ratio(one, other)
-        covered += [
-            low <= truth <= high
-            for (low, high), truth in zip(filter(None, ends), (2.51, 0.01, 2.51 / 2.5), strict=True)
-        ]
+        mean, of_nll = chunk_mean(one), paired_ratio([a - b for a, b in zip(one, other, strict=True)])
+        of_kld = paired_ratio(log_shares(one, other))
+        assert mean.ci95 is not None and of_nll is not None and of_kld is not None
+        covered += (
+            mean.ci95[0] <= 2.51 <= mean.ci95[1],
+            of_nll.low <= math.exp(0.01) <= of_nll.high,
+            of_kld.low <= 2.51 / 2.5 <= of_kld.high,
+        )
     assert all(0.92 <= share <= 0.98 for share in covered / 400)
-    assert paired_ratio(one[:3], other) is None
+    assert paired_ratio(one[:3]) is None
 
 
 def test_running_means_are_those_of_every_prefix() -> None:
