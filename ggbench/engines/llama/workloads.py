@@ -205,17 +205,14 @@ def _score_row(
 
 def _scored(found: Sequence[TokenScore], base: _Rows | None) -> Scored:
     """Return the scores as an event. Raises Refusal for NaN and infinite logits."""
-    nll = [each.nll for each in found]
-    if not np.isfinite(nll).all():
-        whose = "base" if base is not None and base.writes else "model"
-        raise Refusal("score", f"the {whose}'s logits contain NaN or Inf")
-    if base is None or base.writes:
-        return Scored(nll)
-    compared = [(each.base_nll, each.kld, each.p_diff) for each in found]
-    if not np.isfinite(compared).all():
+    is_base, is_compared = base is not None and base.writes, base is not None and not base.writes
+    names = ("nll", "base_nll", "kld", "p_diff", "same_top") if is_compared else ("nll",)
+    scores = {name: [getattr(each, name) for each in found] for name in names}
+    if not np.isfinite(scores["nll"]).all():
+        raise Refusal("score", f"the {'base' if is_base else 'model'}'s logits contain NaN or Inf")
+    if not np.isfinite(list(scores.values())).all():
         raise Refusal("score", "the base logits contain NaN or Inf")
-    base_nll, kld, p_diff = map(list, zip(*compared, strict=True))
-    return Scored(nll, base_nll, kld, p_diff, [each.same_top for each in found])
+    return Scored(**scores)
 
 
 def _decode_chunks(context: Any, request: Score, n_scored: int) -> None:  # noqa: ANN401 - a ctypes pointer
