@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
-import msgspec.structs
+from msgspec.structs import replace
 
 from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator, find_draft
 from ggbench.commands.documented import DocumentedCommand
@@ -102,9 +101,12 @@ def command(
 
 
 def _machines(memory: BudgetOptions, others: tuple[str, ...]) -> list[BudgetOptions]:
-    """Return the options, and the same for each of other GPUs."""
-    alone = msgspec.structs.replace(memory, vram=None, bandwidth=None)
-    return [memory, *(_of_gpu(alone, each) for each in others)]
+    """Return the options, and the same for each of other GPUs, which may have main memory of their own."""
+    from ggbench.machine.description import brings_memory
+
+    alone = replace(memory, vram=None, bandwidth=None)
+    found = [replace(alone, gpu=(gpu,), ram=None if brings_memory(gpu) else memory.ram) for gpu in others]
+    return [memory, *found]
 
 
 def _plan_elsewhere(
@@ -116,13 +118,6 @@ def _plan_elsewhere(
     module = load_plugin("ggbench.engines", ref.engine, "plan", "engine")
     plan: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
     return plan
-
-
-def _of_gpu(memory: BudgetOptions, gpu: str) -> BudgetOptions:
-    """Return the options with this GPU instead, which may have main memory of its own."""
-    from ggbench.machine.description import brings_memory
-
-    return msgspec.structs.replace(memory, gpu=(gpu,), ram=None if brings_memory(gpu) else memory.ram)
 
 
 def _show(plan: EnginePlan, setup: LlamaConfig, output: Output, *, is_named: bool) -> None:
@@ -208,4 +203,4 @@ def _completed(
     has_experts = any(target.file is not None and target.file.n_expert for target in targets)
     if (compares and has_experts) or setup.places_tensors:
         budget = with_main_memory(budget)
-    return budget if draft is None else msgspec.structs.replace(budget, draft=draft.to_run)
+    return budget if draft is None else replace(budget, draft=draft.to_run)

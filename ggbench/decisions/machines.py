@@ -141,24 +141,6 @@ def _machine_name(budget: Budget) -> str:
     return f"{name} @ {format_bandwidth(budget.bandwidth.bytes_per_s)}"
 
 
-class PlacedRow(msgspec.Struct, frozen=True):
-    """A quant on one of several machines."""
-
-    place: str
-    row: PlanRow
-
-
-def _of_row(figure: Figure[PlanRow]) -> Figure[Any]:
-    return replace(
-        figure, get=lambda placed: figure.get(placed.row), mark=lambda placed: figure.mark(placed.row)
-    )
-
-
-_NAMES = (
-    Figure[PlacedRow]("quant", "quant", lambda placed: placed.row.quant),
-    Figure[PlacedRow]("machine", "machine", lambda placed: placed.place),
-    Figure[PlacedRow]("options", "options", lambda placed: _placed(placed.row)),
-)
 _BASIS = Figure[PlanRow](
     "speed_basis", "speed from", lambda row: SPEED_FROM[row.expected.basis] if row.expected else None
 )
@@ -167,41 +149,34 @@ _BASIS = Figure[PlanRow](
 def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice]) -> Answer:
     """Return which machine to choose for the largest quant that fits on one, with a row for each quant and machine."""
     places = machine_names([plan.budget for plan in plans])
-    by_size = [choices[index] for index in _by_size(plans[0].rows)]
-    shown = next((choice for choice in by_size if choice.fitting), by_size[-1])
-    placed = _placed_rows(plans, places)
-    rows = [each.row for each in placed]
-    speed = at_n_ctx(PLAN_FIGURES["tok_s"], rows)
-    front = [*(PLAN_FIGURES[key] for key in ("needed_bytes", "left_bytes", "max_n_ctx")), speed]
-    front.append(PLAN_FIGURES["kld"])
+    by_size = sorted(zip(plans[0].rows, choices, strict=True), key=lambda each: -(each[0].weight_bytes or 0))
+    shown = next((choice for _, choice in by_size if choice.fitting), by_size[-1][1])
+    rows = [row for of_quant in zip(*(plan.rows for plan in plans), strict=True) for row in of_quant]
+    place_of = dict(zip(map(id, rows), places * len(choices), strict=True))
+    names = (
+        PLAN_FIGURES["quant"],
+        Figure[PlanRow]("machine", "machine", lambda row: place_of[id(row)]),
+        Figure[PlanRow]("options", "options", _placed),
+    )
+    front = [*map(PLAN_FIGURES.__getitem__, ("needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "kld"))]
+    front[3] = at_n_ctx(front[3], rows)
     behind = (FIRST_SPEED, PLAN_FIGURES["limit_tok_s"], INTERVALS[0], _BASIS)
     return Answer(
         shown.verdict,
         "",
-        [Table((*_NAMES, *map(_of_row, front)), placed, style=lambda each: "" if each.row.fits else "dim")],
+        [Table((*names, *front), rows, style=lambda row: "" if row.fits else "dim")],
         [
             *dict.fromkeys(assumed_memory(plan.budget, plan.rows) for plan in plans),
             beyond_training(plans[0]),
             estimated_from(plans[0].budget, rows),
-            *map(_note, placed),
+            *(_note(place_of[id(row)], row) for row in rows),
         ],
         [
-            Facts([("", choice.verdict) for choice in by_size if choice is not shown]),
-            Table((*_NAMES, *map(_of_row, behind)), placed),
+            Facts([("", choice.verdict) for _, choice in by_size if choice is not shown]),
+            Table((*names, *behind), rows),
             Facts(_facts(plans, rows)),
         ],
     )
-
-
-def _placed_rows(plans: Sequence[EnginePlan], places: Sequence[str]) -> list[PlacedRow]:
-    """Return each quant's row on each machine, by quant."""
-    by_quant = zip(*(plan.rows for plan in plans), strict=True)
-    return [PlacedRow(place, row) for rows in by_quant for place, row in zip(places, rows, strict=True)]
-
-
-def _by_size(rows: Sequence[PlanRow]) -> list[int]:
-    """Return the indices of quants, the largest first."""
-    return sorted(range(len(rows)), key=lambda index: -(rows[index].weight_bytes or 0))
 
 
 def _facts(plans: Sequence[EnginePlan], rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
@@ -213,13 +188,12 @@ def _facts(plans: Sequence[EnginePlan], rows: Sequence[PlanRow]) -> list[tuple[s
     ]
 
 
-def _note(placed: PlacedRow) -> str:
+def _note(place: str, row: PlanRow) -> str:
     """Return why a quant has no plan, or the cheapest change with which it fits."""
-    row = placed.row
     if row.outcome is not Outcome.COMPLETED:
         return say("plan.failed", quant=row.quant, why=row.reason)
     options = cheapest_options(row)
-    return say("machines.remedy", place=placed.place, quant=row.quant, options=options) if options else ""
+    return say("machines.remedy", place=place, quant=row.quant, options=options) if options else ""
 
 
 _PLANNED: Any = figures_type(
@@ -241,10 +215,6 @@ PLAN_MACHINES = Document(
 def machines_record(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice]) -> dict[str, object]:
     """Return plans for several machines for JSON."""
     machines = [
-        {
-            "machine": machine_values(plan.budget),
-            "rows": list(map(row_values, plan.rows)),
-        }
-        for plan in plans
+        {"machine": machine_values(plan.budget), "rows": list(map(row_values, plan.rows))} for plan in plans
     ]
     return {"model": plans[0].rows[0].model, "machines": machines, "choices": choices}
