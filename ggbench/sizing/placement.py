@@ -1,8 +1,6 @@
-"""Compute a model's share of each device, its speed limit, and the other memory of llama.cpp's process.
+"""Place a model: what lies on each device and in main memory, and what decoding reads there.
 
-A plan and the search for the largest context count the same way, also if only some layers are on a GPU. No log reports
-what llama.cpp's process uses outside its buffers: it was measured with llama.cpp 0.5.0 on a 64-bit machine under
-address space limits.
+A plan and the search for the largest context count the same way, also if only some layers are on a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import LOADS_MTP_IF_ASKED, ROLLS_BACK
 from ggbench.errors import Unsupported
-from ggbench.gguf_file.gguf_constants import Keys
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DraftContext, DryContext
@@ -38,7 +35,7 @@ from ggbench.sizing.theory.offload import (
 )
 from ggbench.sizing.theory.tensor_split import TensorSplit
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
-from ggbench.units import KV_CELLS, MIB
+from ggbench.units import KV_CELLS
 
 ONE_GPU = DeviceMemory("GPU", 0)
 """A GPU of unknown size, for what its size does not change."""
@@ -324,21 +321,8 @@ class Placement:
         """Return the main memory that decoding to the end of a context takes outside buffers and beyond the reserve."""
         if self.devices:
             return 0
-        of_draft = 0
-        if context.draft is not None:
-            of_draft = self._draft_placement(context.draft).process_bytes(context.draft.context)
-        return max(0, self.process_bytes(context) + of_draft - BESIDE_BUFFERS_BYTES)
-
-    def process_bytes(self, context: DryContext) -> int:
-        """Return the main memory that decoding to the end of a context takes outside buffers."""
-        metadata = self._file.metadata
-        entries = (metadata.get(key) for key in (Keys.Tokenizer.LIST, Keys.Tokenizer.MERGES))
-        vocabulary = _VOCABULARY_ENTRY_BYTES * sum(n for n in entries if isinstance(n, int))
-        n_cells = min(
-            context.n_ctx, context.cache_bytes // _SMALLEST_CELL_BYTES
-        )  # a recurrent state has no cells
-        context_bytes = _CONTEXT_BYTES + _TENSOR_BYTES * max(_FEWEST_TENSORS, len(self._file.tensors))
-        return vocabulary + context_bytes + _DECODE_BYTES + (_MADE_CELL_BYTES + _USED_CELL_BYTES) * n_cells
+        of_draft = 0 if context.draft is None else context.draft.context.process_bytes(context.draft.file)
+        return max(0, context.process_bytes(self._file) + of_draft - BESIDE_BUFFERS_BYTES)
 
     def theory_bytes(self, context: DryContext) -> int | None:
         """Return the whole cache by the theory's formula, with llama.cpp's number of cells for windowed layers."""
@@ -420,15 +404,3 @@ def _as_loaded(file: ModelFile, setup: LlamaConfig) -> ModelFile:
 
 _FLOAT_BYTES = 4
 """Bytes of an element of a computed tensor."""
-_CONTEXT_BYTES, _TENSOR_BYTES, _FEWEST_TENSORS = 2 * MIB, 160 << 10, 128
-"""Mostly the scheduler: ggml reserves 60 copies of each node for split inputs, and llama.cpp 8 nodes per tensor, at
-least 1024. Measured: 43 MiB with 272 tensors, 37 with 236."""
-_VOCABULARY_ENTRY_BYTES = 170
-"""Per token and merge: 42.4 MB with 262,144 tokens, 17.1 with 49,152 and as many merges."""
-_MADE_CELL_BYTES = 50
-"""Entry in the cell table before use: Gemma 3 270M under limits from 0.5 to 4 GiB."""
-_DECODE_BYTES, _USED_CELL_BYTES = 5 * MIB, 100
-"""Extra bytes for the first decodes, and per cell in use besides K and V: measured 4.6 MiB and 90 bytes."""
-
-_SMALLEST_CELL_BYTES = 64
-"""K and V of one layer."""

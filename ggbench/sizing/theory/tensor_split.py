@@ -29,6 +29,9 @@ _COPIES_CACHE = "deepseek4"
 _FAST_BLOCK = 128
 """Elements of which a device has a multiple, for speed."""
 
+_WHOLE = 1 << 20, 1
+"""Elements and step of what is not known to be rounded."""
+
 Shares = dict[int, float]
 """The share of each device; 1 of each for a copy."""
 
@@ -80,10 +83,12 @@ class TensorSplit:
             keys = (f"{file.architecture}.ssm.{key}" for key in ("state_size", "group_count"))
             width, n_groups = (int(str(file.metadata.get(key, 1))) for key in keys)
             return width * n_groups, math.lcm(block, _FAST_BLOCK, width)
-        group = file.n_head[layer] // max(1, file.n_head_kv[layer]) * width
+        if not (file.n_head_kv[layer] and width):
+            return _WHOLE
+        group = file.n_head[layer] // file.n_head_kv[layer] * width
         while block < _FAST_BLOCK and block * len(self._shares) < group:
             block *= 2
-        return file.n_head[layer] * width or 1, math.lcm(group, block) or 1
+        return file.n_head[layer] * width, math.lcm(group, block)
 
     def _first_of(self, layer: int, *names: str) -> TensorInfo:
         found = (self._named.get(f"blk.{layer}.{name}.weight") for name in names)
