@@ -90,6 +90,8 @@ def caveats(summary: QuantSummary) -> list[str]:
         needed = fewest_samples(decode.n_prompt + 1)
         if n_gen < needed:
             found.append(say("run.too_few", n_tokens=n_gen, needed=needed))
+    if fit is not None and fit.bend is not None:
+        found.append(say("run.bent", n=fit.bend.n))
     if summary.max_n_ctx_reason:
         found.append(say("run.max_n_ctx", reason=summary.max_n_ctx_reason))
     return list(filter(None, found))

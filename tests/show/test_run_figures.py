@@ -13,7 +13,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import model_names, short_device, unambiguous_names
 from ggbench.show.presenter import all_figures, figure_of
 from ggbench.show.run_figures import rows_of
-from ggbench.stats.decode_timing import LatencySummary, LineFit
+from ggbench.stats.decode_timing import Bend, LatencySummary, LineFit
 from tests.fakes.measured import search_of, with_decode, with_run, with_subject
 
 
@@ -106,6 +106,8 @@ def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) 
     assert note(with_decode(short, unsteady="the clock fell")).endswith("1,000; unsteady: the clock fell")
     flat = LineFit(300, None, (1234.4, None), None, (9.0, 11.0), None)
     assert note(with_decode(short, fit=flat)) == ""
+    bent = LineFit(10_000, None, None, None, None, None, Bend(4000, None, 800.0))
+    assert "from about token 4,000 on" in note(with_decode(completed, fit=bent))
 
 
 @pytest.mark.parametrize(

@@ -36,19 +36,26 @@ class DecodePresenter(QuantPresenter):
         speed = FIGURES["tok_s"].text(QuantSummary.of([run]))
         if result.n_seqs > 1:
             return say("decode.users", speed=speed, n_seqs=result.n_seqs, together=result.tok_s_together)
-        key, more, fit = "decode.speed", math.nan, result.fit
-        if fit is not None and fit.w_tokens_per_ms is not None:
-            key, more = "decode.growing", 1e3 / fit.w_tokens_per_ms
-        elif fit is not None and fit.w_ci95 is not None:
-            key, more = "decode.bounded", 1e3 / fit.w_ci95[0]
-        if fit is not None and fit.bend is not None:
-            before, after = (
-                UNKNOWN if each is None else format_number(each)
-                for each in (fit.bend.w_before, fit.bend.w_after)
-            )
-            return say("decode.bent", speed=speed, n_gen=result.n_gen, n=fit.bend.n, before=before, after=after)
-        b = FIGURES["b_ms"].text(QuantSummary.of([run]))
-        return say(key, speed=speed, n_gen=result.n_gen, b=b, more=format_number(more, 2))
+        return _along_context(QuantSummary.of([run]), speed, result.n_gen)
+
+
+def _along_context(summary: QuantSummary, speed: str, n_gen: int) -> str:
+    """Return the speed, and how it falls with the context as far as that is known."""
+    fit, more = summary.fit, math.nan
+    if fit is not None and fit.bend is not None:
+        before, after = map(_w_text, (fit.bend.w_before, fit.bend.w_after))
+        return say("decode.bent", speed=speed, n_gen=n_gen, n=fit.bend.n, before=before, after=after)
+    key = "decode.speed"
+    if fit is not None and fit.w_tokens_per_ms is not None:
+        key, more = "decode.growing", 1e3 / fit.w_tokens_per_ms
+    elif fit is not None and fit.w_ci95 is not None:
+        key, more = "decode.bounded", 1e3 / fit.w_ci95[0]
+    b = FIGURES["b_ms"].text(summary)
+    return say(key, speed=speed, n_gen=n_gen, b=b, more=format_number(more, 2))
+
+
+def _w_text(w_tokens_per_ms: float | None) -> str:
+    return UNKNOWN if w_tokens_per_ms is None else format_number(w_tokens_per_ms)
 
 
 def _at_depths(summary: QuantSummary) -> str:
