@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -14,7 +13,7 @@ from ggbench.engines.llama.build import LlamaDevice, gpu_backends, offload_devic
 from ggbench.engines.llama.rpc import offload_devices_with
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
-from ggbench.machine.description import Device, Machine, MainMemory
+from ggbench.machine.description import Device, Machine
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
 from ggbench.machine.host import default_threads, describe_cpu, describe_ram
 from ggbench.machine.known_devices import recognize_device
@@ -72,15 +71,10 @@ class Reserve(msgspec.Struct, frozen=True):
     """Bytes of the allocating process outside its buffers, if a limit includes them; else all of the reserve is its."""
 
     def budget(
-        self,
-        device: str,
-        on_gpu: bool,
-        free_bytes: int,
-        free_source: str,
-        limit_bytes: int | None,
-        reserve_bytes: int | None,
+        self, memory: DeviceMemory, source: str, limit_bytes: int | None, reserve_bytes: int | None
     ) -> Budget:
-        """Return the budget for the free memory or a limit of it, beside which the rest counts towards the reserve."""
+        """Return the budget for a free memory or a limit of it, beside which the rest counts towards the reserve."""
+        free_bytes = memory.free_bytes
         memory_bytes = min(free_bytes, free_bytes if limit_bytes is None else limit_bytes)
         unused_bytes = free_bytes - memory_bytes
         process_bytes = self.besides_bytes or self.default_bytes
@@ -93,14 +87,18 @@ class Reserve(msgspec.Struct, frozen=True):
             why = "what llama.cpp's process takes within --memory-limit"
             if not self.besides_bytes:
                 process_bytes = max(0, process_bytes - unused_bytes)
+        on_gpu = memory.device != HOST_DEVICE
+        sized = replace(memory, free_bytes=memory_bytes, reserve_bytes=kept_bytes + process_bytes)
         return Budget(
-            device=device,
+            device=memory.name,
             on_gpu=on_gpu,
             memory_bytes=memory_bytes,
-            memory_source="given as --memory-limit" if unused_bytes else free_source,
-            reserve_bytes=kept_bytes + process_bytes,
+            memory_source="given as --memory-limit" if unused_bytes else source,
+            reserve_bytes=sized.reserve_bytes,
             reserve_source=why,
+            bandwidth=memory.bandwidth,
             process_bytes=process_bytes,
+            devices=(sized,) if on_gpu else (),
         )
 
 
@@ -118,22 +116,29 @@ def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes
     """
     host = _described_host(machine, reserve_bytes if not machine.devices else None, limit_bytes)
     if not machine.devices:
-        if host is None or machine.host is None:
+        if host is None:
             raise UsageError(
                 "no memory to plan for", "name a card with --gpu, or the size of main memory with --ram"
             )
-        return replace(host, bandwidth=machine.host.bandwidth, is_here=False)
-    each = [
-        _reserve_of(device, number).budget(
-            device.name, True, device.memory_bytes, device.memory_source, limit_bytes, reserve_bytes
+        return replace(host, is_here=False)
+    each = []
+    for number, device in enumerate(machine.devices):
+        n_before = sum(other.backend == device.backend for other in machine.devices[:number])
+        memory = DeviceMemory(
+            f"{device.backend}{n_before}",
+            device.memory_bytes,
+            0,
+            device.name,
+            device.backend,
+            device.bandwidth,
+            is_shared=device.shared_bytes is not None,
         )
-        for number, device in enumerate(machine.devices)
-    ]
+        reserve = _reserve_of(device, number)
+        each.append(reserve.budget(memory, device.memory_source, limit_bytes, reserve_bytes))
     if not all(budget.usable_bytes for budget in each):
-        kept, memory = format_bytes(each[0].reserve_bytes), format_bytes(each[0].memory_bytes)
-        raise UsageError(f"a reserve of {kept} uses up {memory}", "lower --reserve; 0 for none")
-    devices = _described_devices(machine.devices)
-    return _of_devices(devices, each, None if host is None else _as_host(host, machine.host), is_here=False)
+        kept, memory_size = format_bytes(each[0].reserve_bytes), format_bytes(each[0].memory_bytes)
+        raise UsageError(f"a reserve of {kept} uses up {memory_size}", "lower --reserve; 0 for none")
+    return _of_devices(each, None if host is None else host.main_memory, is_here=False)
 
 
 def _reserve_of(device: Device, number: int) -> Reserve:
@@ -151,41 +156,20 @@ def _of_main_memory(total_bytes: int, most_bytes: int, why: str) -> Reserve:
     return Reserve(min(most_bytes, total_bytes // CPU_RESERVE_SHARE), why, BESIDE_BUFFERS_BYTES)
 
 
-def _described_devices(described: Sequence[Device]) -> list[DeviceMemory]:
-    seen: Counter[str] = Counter()
-    devices = []
-    for each in described:
-        name, is_shared = f"{each.backend}{seen[each.backend]}", each.shared_bytes is not None
-        devices.append(
-            DeviceMemory(
-                name, each.memory_bytes, 0, each.name, each.backend, each.bandwidth, is_shared=is_shared
-            )
-        )
-        seen[each.backend] += 1
-    return devices
-
-
 def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: int | None) -> Budget | None:
     """Return the main memory of a described machine; None if unknown.
 
     If a GPU shares it, the part that the GPU cannot use.
     """
-    memory_bytes = None if machine.host is None else machine.host.memory_bytes
-    shared_bytes = sum(device.memory_bytes for device in machine.devices if device.shared_bytes is not None)
-    if memory_bytes is None or memory_bytes <= shared_bytes:  # the GPU may take all of it
+    if machine.host is None or machine.host.memory_bytes is None:
         return None
-    memory_bytes -= shared_bytes
-    limit_bytes = None if machine.devices else limit_bytes
-    return _of_main_memory(memory_bytes, DESKTOP_RESERVE_BYTES, _DESKTOP).budget(
-        "main memory", False, memory_bytes, "given", limit_bytes, reserve_bytes
-    )
-
-
-def _as_host(budget: Budget, host: MainMemory | None) -> DeviceMemory:
-    bandwidth = None if host is None else host.bandwidth
-    return DeviceMemory(
-        HOST_DEVICE, budget.memory_bytes, budget.reserve_bytes, "main memory", bandwidth=bandwidth
-    )
+    shared_bytes = sum(device.memory_bytes for device in machine.devices if device.shared_bytes is not None)
+    if machine.host.memory_bytes <= shared_bytes:  # the GPU may take all of it
+        return None
+    free_bytes = machine.host.memory_bytes - shared_bytes
+    memory = DeviceMemory(HOST_DEVICE, free_bytes, name="main memory", bandwidth=machine.host.bandwidth)
+    reserve = _of_main_memory(free_bytes, DESKTOP_RESERVE_BYTES, _DESKTOP)
+    return reserve.budget(memory, "given", None if machine.devices else limit_bytes, reserve_bytes)
 
 
 def with_main_memory(budget: Budget) -> Budget:
@@ -207,13 +191,11 @@ def host_text(budget: Budget) -> str:
     return f"{format_bytes(budget.host.free_bytes)}{assumed}"
 
 
-def _of_devices(
-    devices: Sequence[DeviceMemory], each: Sequence[Budget], host: DeviceMemory | None, *, is_here: bool
-) -> Budget:
+def _of_devices(each: Sequence[Budget], host: DeviceMemory | None, *, is_here: bool) -> Budget:
     """Return the sum of several GPUs' budgets."""
-    bandwidths = {device.bandwidth for device in devices}
+    bandwidths = {budget.bandwidth for budget in each}
     return Budget(
-        device=counted_names([device.name for device in devices]),
+        device=counted_names([budget.device for budget in each]),
         on_gpu=True,
         memory_bytes=sum(budget.memory_bytes for budget in each),
         memory_source=in_words(list(dict.fromkeys(budget.memory_source for budget in each))),
@@ -221,14 +203,10 @@ def _of_devices(
         reserve_source=each[0].reserve_source,
         process_bytes=sum(budget.process_bytes for budget in each),
         bandwidth=bandwidths.pop() if len(bandwidths) == 1 else None,
-        devices=tuple(map(_within, devices, each)),
+        devices=tuple(device for budget in each for device in budget.devices),
         host=host,
         is_here=is_here,
     )
-
-
-def _within(device: DeviceMemory, budget: Budget) -> DeviceMemory:
-    return replace(device, free_bytes=budget.memory_bytes, reserve_bytes=budget.reserve_bytes)
 
 
 def machine_budget(
@@ -298,20 +276,17 @@ def _budget_here(
 ) -> Budget:
     """Return the budget of these GPUs beside main memory, or without any, of main memory with this bandwidth."""
     if not devices:
-        return replace(_main_memory_here(setup.memory_limit_bytes, reserve_bytes), bandwidth=bandwidth)
+        return _main_memory_here(setup.memory_limit_bytes, reserve_bytes, bandwidth)
     each = [
-        _FREE_GPU.budget(
-            device.name, True, device.free_bytes, "free at the moment", setup.memory_limit_bytes, reserve_bytes
-        )
+        _FREE_GPU.budget(device, "free at the moment", setup.memory_limit_bytes, reserve_bytes)
         for device in devices
     ]
-    shared_bytes = sum(
-        budget.memory_bytes for device, budget in zip(devices, each, strict=True) if device.is_shared
+    shared_bytes = sum(device.free_bytes for budget in each for device in budget.devices if device.is_shared)
+    beside = _main_memory_here(None, None, known_bandwidth(default_threads()))
+    beside = replace(beside, memory_bytes=max(0, beside.memory_bytes - shared_bytes))
+    return _of_devices(
+        each, beside.main_memory if beside.memory_bytes or not shared_bytes else None, is_here=True
     )
-    in_main_memory = _main_memory_here(None, None)
-    beside = replace(in_main_memory, memory_bytes=max(0, in_main_memory.memory_bytes - shared_bytes))
-    host = _as_host(beside, MainMemory(None, known_bandwidth(default_threads())))
-    return _of_devices(devices, each, host if beside.memory_bytes or not shared_bytes else None, is_here=True)
 
 
 def _devices_of(setup: EngineConfig) -> Sequence[DeviceMemory]:
@@ -376,11 +351,13 @@ def _with_nvml(device: DeviceMemory, gpu: Gpu | None) -> DeviceMemory:
     return replace(device, free_bytes=free_bytes, bandwidth=gpu_bandwidth(gpu) or device.bandwidth)
 
 
-def _main_memory_here(limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
+def _main_memory_here(
+    limit_bytes: int | None, reserve_bytes: int | None, bandwidth: Bandwidth | None
+) -> Budget:
     ram = describe_ram()
     why = "for the worker process and the system: a quarter of main memory, at most 1 GiB"
-    reserve = _of_main_memory(ram.total_bytes, CPU_RESERVE_BYTES, why)
-    device = f"{describe_cpu().name}, main memory"
-    return reserve.budget(
-        device, False, ram.available_bytes, "available at this moment", limit_bytes, reserve_bytes
+    memory = DeviceMemory(
+        HOST_DEVICE, ram.available_bytes, name=f"{describe_cpu().name}, main memory", bandwidth=bandwidth
     )
+    reserve = _of_main_memory(ram.total_bytes, CPU_RESERVE_BYTES, why)
+    return reserve.budget(memory, "available at this moment", limit_bytes, reserve_bytes)
