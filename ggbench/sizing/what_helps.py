@@ -92,15 +92,12 @@ def on_fastest(whole: Fit) -> Iterator[LlamaConfig]:
     """
     setup, gpus = whole.setup, whole.budget.devices
     is_placed = setup.devices or setup.tensor_split or setup.split_mode != "layer"
-    rates = {gpu.bandwidth.bytes_per_s for gpu in gpus if gpu.bandwidth is not None}
-    if is_placed or any(gpu.bandwidth is None for gpu in gpus):
+    rates = {gpu.ggml_name: gpu.bandwidth.bytes_per_s for gpu in gpus if gpu.bandwidth is not None}
+    if is_placed or len(rates) < len(gpus):
         return
     least_bytes = (whole.placement.weight_bytes or 0) + whole.context.cache_bytes
-    for rate in sorted(rates)[:0:-1]:
-        names = [
-            gpu.ggml_name for gpu in gpus if gpu.bandwidth is not None and gpu.bandwidth.bytes_per_s >= rate
-        ]
-        fastest = replace(setup, devices=tuple(names))
+    for least in sorted(set(rates.values()))[:0:-1]:
+        fastest = replace(setup, devices=tuple(name for name, rate in rates.items() if rate >= least))
         if least_bytes <= whole.budget.used_by(fastest).usable_bytes:
             yield fastest
 

@@ -7,12 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.fields import joined
 from ggbench.gguf_file.layout import build_model
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.fit import Fitter
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
-from ggbench.sizing.what_helps import smallest_split, what_helps
+from ggbench.sizing.what_helps import on_fastest, smallest_split, what_helps
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
 
@@ -78,6 +80,18 @@ def test_gpus_that_split_each_layer_keep_the_experts_of_as_many(room: int) -> No
     assert found is not None and found.setup == replace(
         asked, n_cpu_moe=next(number for number in range(1, 25) if fits(number))
     )
+
+
+@pytest.mark.parametrize(("room", "tried"), [(GIB, ["CUDA1", "CUDA0,CUDA1"]), (240 * MIB, ["CUDA0,CUDA1"])])
+def test_the_fastest_of_unlike_gpus_are_tried_where_weights_and_cache_may_fit(room: int, tried: list[str]) -> None:
+    """Not what a faster one could take as well, nor where the user has chosen."""
+    rates = enumerate((500e9, 900e9, 300e9))
+    gpus = tuple(DeviceMemory(f"CUDA{n}", room, bandwidth=Bandwidth(rate, "made up")) for n, rate in rates)
+    budget = Budget("cards", True, 3 * room, "made up", 0, "", devices=gpus)
+    fitter = Fitter(FILE, Path(), budget, cast("DryAllocator", _Allocator(8 * MIB)))
+    asked = LlamaConfig(n_ctx=4096)
+    assert [joined(each.devices) for each in on_fastest(fitter.fit(asked))] == tried
+    assert not list(on_fastest(fitter.fit(replace(asked, tensor_split=(1.0, 1.0, 1.0)))))
 
 
 def test_layers_that_main_memory_has_no_room_for_go_back_to_the_gpu() -> None:
