@@ -5,17 +5,15 @@ The paths of files and the times of creation are the server's; look at the file 
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggbench.engines.contract import PROMPT
 from ggbench.engines.http.client import Client, Connection, HttpResponse
 from ggbench.engines.http.endpoint import Address
-from ggbench.engines.http.messages import Generate, Post, Prompt
-from ggbench.engines.http.server import recognize, run_together
+from ggbench.engines.http.messages import Generate, Post
+from ggbench.engines.http.server import Server
 
 _STREAMS = ((16, 8), (64, 24))
 """Tokens of the prompt and of the generation of each recorded stream."""
@@ -55,17 +53,10 @@ class _Recorder(Client):
 def main(url: str, out: Path, source: str) -> None:
     """Record the documents of the recognition and two streams."""
     client = _Recorder(Address.parse(url))
-    profile, info = recognize(client)
-    model = info.models[0].name
-
-    if profile.tokenize is None:
-        sys.exit("this kind of server needs a generation to count a prompt")
-    tokens = json.loads(client.post(profile.tokenize(model, PROMPT)).body)["tokens"]
+    server = Server(client.address, client=client)
+    info, model = server.info, server.info.models[0].name
     for n_prompt, n_gen in _STREAMS:
-        asked = Generate(
-            model, Prompt(n_prompt, tuple(itertools.islice(itertools.cycle(tokens), n_prompt))), n_gen
-        )
-        for _, arrival in run_together(client, profile, [asked], None):
+        for _, arrival in server.stream([Generate(model, server.prompt(model, n_prompt), n_gen)]):
             if arrival.error or (arrival.piece and arrival.piece.is_last):
                 print(arrival)
     document = {"source": source, "title": info.title, "version": info.version, "documents": client.documents,

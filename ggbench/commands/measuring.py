@@ -156,7 +156,8 @@ def measure(
     has_downloads = any(job.target.download_bytes for job in jobs)
     times_here = any(job.experiment.measures_speed and job.target.served is None for job in jobs)
     watch = OthersWatch()
-    asked.output.notice(*filter(None, dict.fromkeys(engine_offer(job.experiment, job.setup) for job in jobs)))
+    if len({type(job.setup) for job in jobs}) == 1:
+        asked.output.notice(*filter(None, [engine_offer(jobs[0].experiment, jobs[0].setup)]))
     with Store.open() as store:
         asked.output.notice(*store.notices, *filter(None, [measuring_elsewhere(store)]))
         with interruptible(asked.output) if has_downloads else contextlib.nullcontext():

@@ -46,7 +46,12 @@ class Server:
     """A server at an address; methods raise NetworkError, ServerFailed and UsageError with hints."""
 
     def __init__(
-        self, address: Address, *, timeout_s: float = 600.0, cancel: threading.Event | None = None
+        self,
+        address: Address,
+        *,
+        timeout_s: float = 600.0,
+        cancel: threading.Event | None = None,
+        client: Client | None = None,
     ) -> None:
         """Recognize the server. `timeout_s` is the longest silence of a stream; a prompt on a slow CPU takes long.
 
@@ -56,9 +61,9 @@ class Server:
         """
         self._added: dict[str, int] = {}
         self._cancel = cancel
-        self._client = Client(address, timeout_s=timeout_s)
+        self._client = client or Client(address, timeout_s=timeout_s)
         try:
-            self._profile, self.info = recognize(self._client)
+            self._profile, self.info = self._recognize()
         except BaseException:
             self._client.close()
             raise
@@ -84,8 +89,45 @@ class Server:
     def stream(
         self, requests: Sequence[Generate], cancel: threading.Event | None = None
     ) -> Iterator[tuple[int, Arrival]]:
-        """Send all requests at once and yield (index of the request, arrival), like `run_together`."""
-        return run_together(self._client, self._profile, requests, cancel)
+        """Send all requests at once and yield (index, arrival) as they come; the last of each has an end or an error.
+
+        Setting `cancel` or closing the iterator closes all connections and ends it without further ones. Unexpected
+        exceptions of threads are raised here.
+        """
+        streams = [_Stream(self._client, self._profile, request) for request in requests]
+        for stream in streams:
+            stream.thread.start()
+        try:
+            while True:
+                is_over = not any(stream.thread.is_alive() for stream in streams)
+                yield from _arrived(streams)
+                if is_over or (cancel is not None and cancel.is_set()):
+                    return
+                _wait(streams)
+        finally:
+            for stream in streams:
+                stream.connection.abort()
+            for stream in streams:
+                stream.thread.join(_CLOSING_S)
+
+    def _recognize(self) -> tuple[Profile, ServerInfo]:
+        """Return its profile and description.
+
+        Raises NetworkError if nothing answers, and ServerFailed for a server of unknown kind or not ready.
+        """
+        client = self._client
+        first = client.get("/v1/models")
+        if first.status in (401, 403, 429) or first.status >= 500:
+            client.fail(first.status, first.body)
+        for profile in PROFILES:
+            info = profile.recognize(client)
+            if info is not None:
+                return profile, info
+        what = "lists no models" if first.read_as(object) is not None else "does not answer as a model server"
+        raise ServerFailed(
+            f"{client.address.base_url} {what}",
+            "give the base URL of llama-server, Ollama, vLLM or another OpenAI-compatible server",
+        )
 
     def _tokens_added(self, model: str) -> int:
         """Return how many tokens the server adds to a text for this model, counted once."""
@@ -122,50 +164,6 @@ class _TokenIds(msgspec.Struct):
 def _random_words(n_words: int) -> str:
     """Return a text of `n_words` words, different each time to avoid caches."""
     return "".join(random.SystemRandom().choices(_WORDS, k=n_words)).lstrip()
-
-
-def recognize(client: Client) -> tuple[Profile, ServerInfo]:
-    """Return the profile of a server and its description.
-
-    Raises NetworkError if nothing answers, and ServerFailed for a server of unknown kind or not ready.
-    """
-    first = client.get("/v1/models")
-    if first.status in (401, 403, 429) or first.status >= 500:
-        client.fail(first.status, first.body)
-    for profile in PROFILES:
-        info = profile.recognize(client)
-        if info is not None:
-            return profile, info
-    what = "lists no models" if first.read_as(object) is not None else "does not answer as a model server"
-    raise ServerFailed(
-        f"{client.address.base_url} {what}",
-        "give the base URL of llama-server, Ollama, vLLM or another OpenAI-compatible server",
-    )
-
-
-def run_together(
-    client: Client, profile: Profile, requests: Sequence[Generate], cancel: threading.Event | None
-) -> Iterator[tuple[int, Arrival]]:
-    """Yield (index, arrival) of all requests as they come; the last of each has an end or an error.
-
-    Setting `cancel` or closing the iterator closes all connections and ends it without further ones. Unexpected
-    exceptions of threads are raised here.
-    """
-    streams = [_Stream(client, profile, request) for request in requests]
-    for stream in streams:
-        stream.thread.start()
-    try:
-        while True:
-            is_over = not any(stream.thread.is_alive() for stream in streams)
-            yield from _arrived(streams)
-            if is_over or (cancel is not None and cancel.is_set()):
-                return
-            _wait(streams)
-    finally:
-        for stream in streams:
-            stream.connection.abort()
-        for stream in streams:
-            stream.thread.join(_CLOSING_S)
 
 
 def _arrived(streams: Sequence[_Stream]) -> Iterator[tuple[int, Arrival]]:
