@@ -17,7 +17,7 @@ from ggbench.engines.llama.config import EXPERTS, LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import layer_of
 from ggbench.sizing.fit import Fit, Fitter
-from ggbench.sizing.plan_record import Change, ChangeKind, PlannedDevice, PlanRow
+from ggbench.sizing.plan_record import Change, ChangeKind, PlanRow
 from ggbench.sizing.theory.kv_cache import kv_cache
 
 _COSTS: tuple[ChangeKind, ...] = get_args(ChangeKind)
@@ -152,7 +152,7 @@ class _Search:
         if whole is None or _on_gpus(whole) >= 0:
             return self._fitter.sized(self._with(0, ()))
         self._layers = _layers(self._fitter, whole)
-        beside = {each.device: each.compute_bytes + each.draft_bytes for each in self._gpus(whole)}
+        beside = {each.device: each.compute_bytes + each.draft_bytes for each in whole.devices}
         fits, low, most = None, 1, self._n_layer + (self._kind != "n_cpu_moe")
         for _ in range(_MOST_TRIES):
             number, counts = self._next(low, most, beside)
@@ -162,7 +162,7 @@ class _Search:
             if found is None:
                 return fits
             left = list(self._kept(number))
-            for device, count in zip(self._gpus(found), counts, strict=False):
+            for device, count in zip(found.devices, counts, strict=False):
                 beside[device.device] = device.needed_bytes - sum(left[:count])
                 del left[:count]
             if _on_gpus(found) < 0:
@@ -180,10 +180,6 @@ class _Search:
             return (low + most) // 2, (1,) * (low <= most)
         sized = ((number, self._counts(number, beside)) for number in range(low, most + 1))
         return next(((number, counts) for number, counts in sized if counts), (0, ()))
-
-    def _gpus(self, fit: Fit) -> tuple[PlannedDevice, ...]:
-        """Return the contents of the GPUs."""
-        return fit.devices[: len(self._devices)]
 
     def _kept(self, number: int) -> list[int]:
         """Return the bytes on GPUs of each layer with a part there, the output's as the last."""
