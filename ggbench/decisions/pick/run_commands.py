@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from ggbench.engines.http.program import printed_program
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.engines.llama.flags import ALL_LAYERS, server_flags
@@ -52,7 +53,7 @@ def run_commands(
     words += [] if cache_ram_mib is None else ["--cache-ram", str(cache_ram_mib)]
     name = _file_name(file)
     return RunCommands(
-        llama_server=_line(["llama-server", *words]),
+        llama_server=_line([*printed_program().split(), *words]),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         modelfile="" if obstacles else _modelfile(file, setup, name, on_gpu=on_gpu),
         preset=_preset(name, words),
@@ -83,7 +84,7 @@ def _llama_swap(name: str, words: Sequence[str]) -> str:
     """
     if any(not word.isprintable() or "${" in word for word in words):
         return ""
-    command = json.dumps(f"llama-server --port ${{PORT}} {_line([*words])}", ensure_ascii=False)
+    command = json.dumps(f"{printed_program()} --port ${{PORT}} {_line([*words])}", ensure_ascii=False)
     return f"models:\n  {json.dumps(name)}:\n    cmd: {command}\n"
 
 
