@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of, pick
+from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of, decide
 from ggbench.decisions.pick.models import of_planned
 from ggbench.decisions.pick.needs import Needs, parse_workload
 from ggbench.decisions.pick.record import Pick
@@ -202,7 +202,12 @@ def picked(
     caches = caches_of([(name, name) for name in CACHE_TYPES], setup, on_gpu=budget.on_gpu)
     allocator = DryAllocator(engine, setup_to_load(setup, budget), budget.devices)
     request = PickRequest(needs, with_main_memory(budget), setup, caches)
-    return pick(of_planned(targets(situation.model)), request, allocator, None), request, allocator
+    steps = decide(of_planned(targets(situation.model)), request, allocator, None)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, request, allocator
 
 
 def place_of(found: Pick, on_gpu: bool) -> str:

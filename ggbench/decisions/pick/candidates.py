@@ -25,7 +25,6 @@ from ggbench.expect.loss import UNQUANTIZED
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
 from ggbench.expect.speed import expected_curves, with_speeds
-from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.targets import Target
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
@@ -169,7 +168,7 @@ class Finder:
             cache_loss=cache_loss,
             joint_loss=joint_loss,
             is_mixture=file.n_expert > 0,
-            host_bytes=_host_bytes(file, found.row, setup),
+            host_bytes=_host_bytes(found.row),
         )
 
     def _with_longest(self, found: Candidate, variant: Target) -> Candidate:
@@ -237,12 +236,10 @@ def _is_worth_searching(row: PlanRow) -> bool:
     return row.fits is True and row.used_of(longest) >= _SPARE * longest > 0
 
 
-def _host_bytes(file: ModelFile, row: PlanRow, setup: LlamaConfig) -> int | None:
+def _host_bytes(row: PlanRow) -> int | None:
     """Return the main memory that a part takes beside a GPU; None if all that could be on the GPU is there."""
-    host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
-    keeps_experts = setup.n_cpu_moe > 0 or setup.cpu_moe
-    keeps_layers = row.n_gpu_layers is not None and row.n_gpu_layers <= file.n_layer
-    return host.needed_bytes if host is not None and (keeps_experts or keeps_layers) else None
+    taken = (each.needed_bytes for each in row.devices if row.is_split and each.device == HOST_DEVICE)
+    return next(taken, None)
 
 
 def decide(
@@ -268,31 +265,17 @@ def _cache_of(candidate: Candidate) -> tuple[str, ...]:
     return *candidate.cache, candidate.setup.flash_attn
 
 
-def pick(
-    models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None
-) -> Pick:
-    """Return the pick of `decide`, whose candidates are in the order of models, caches and quants."""
-    steps = decide(models, request, allocator, store)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Pick = end.value
-            return found
-
-
 def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate | None:
     """Return the next candidate whose speed matters but is neither measured nor forecast; None if all are known.
 
     The recommendation and its alternatives matter; without one, so do those that may meet the needs, and those that
     miss nothing but a speed that their estimate's interval includes, and the nearest miss if it is estimated.
     """
-    matter: list[Checked] = []
-    if pick.recommended is not None or pick.misses_speed_alone:
-        matter = [each.checked for each in pick.alternatives]
-        matter = (
-            [pick.recommended, *matter] if pick.recommended is not None else [*matter, *_close_misses(pick)]
-        )
+    matter = [each.checked for each in pick.alternatives]
+    if pick.recommended is not None:
+        matter.insert(0, pick.recommended)
+    else:
+        matter = [*matter, *_close_misses(pick)] if pick.misses_speed_alone else []
     left = (each.candidate for each in matter if each.candidate.name not in tried)
     return next((each for each in left if each.speed is None or not each.speed.tok_s.is_timed), None)
 
