@@ -233,10 +233,10 @@ def _of_several(
     from ggbench.decisions.pick.models import Competitors, of_catalog, of_families, on_disk
 
     if local:
-        return Competitors(on_disk(quants))
+        return Competitors(on_disk())
     if several:
         return Competitors(of_catalog(several, quants))
-    return Competitors((), of_families(families), quants)
+    return Competitors((), of_families(families))
 
 
 def _say_twins(planned: tuple[Target, ...], models: tuple[PickedModel, ...], output: Output) -> None:

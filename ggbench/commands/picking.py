@@ -184,14 +184,19 @@ def _in_form(commands: RunCommands, form: str) -> str:
 
 def _remedy(pick: Pick, request: PickRequest) -> str:
     """Return the first changes with which the nearest miss would fit, and the model to run instead."""
-    ways = [change_text(change) for change in pick.changes if change.fits and change.kind != "n_ctx"][:1]
-    needs, longest = pick.needs, 0 if pick.best is None else pick.best.candidate.longest_n_ctx or 0
-    each = longest // needs.n_slots // KV_CELLS * KV_CELLS
-    if each and needs.holds_turn(each):
-        ways.append(f"-c {each * needs.n_slots}")
+    needs, ways = pick.needs, list(_ways(pick))
     options = [word for name, value in request.options for word in (f"--{name}", value)]
     words = ["ggbench", "pick", *filter(None, [pick.instead]), *options, "-c", str(needs.n_ctx)]
     words += ["-np", str(needs.n_slots)] if needs.n_slots > 1 else []
     key = "instead" if pick.instead else "no_substitute"
     found = [say("pick.fits_with", changes=" or ".join(ways))] if ways else []
     return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=shlex.join(words))])
+
+
+def _ways(pick: Pick) -> Iterator[str]:
+    """Yield the best change with which the nearest miss would fit, and the context that does."""
+    yield from [change_text(change) for change in pick.changes if change.fits and change.kind != "n_ctx"][:1]
+    longest = 0 if pick.best is None else pick.best.candidate.longest_n_ctx or 0
+    each = longest // pick.needs.n_slots // KV_CELLS * KV_CELLS
+    if each and pick.needs.holds_turn(each):
+        yield f"-c {each * pick.needs.n_slots}"

@@ -199,6 +199,16 @@ def test_several_families_are_compared_each_model_once() -> None:
     assert named == {"qwen3-32b": ["q2_k"], "qwen3-14b": ["q5_k_m"]}
 
 
+def test_a_family_is_compared_by_theory_first(ggbench: Run) -> None:
+    """The larger mixture is ahead of the dense model, which is beside it; no score is known of either."""
+    found = ggbench("pick", "--family", "lfm2", "--gpu", "8GiB@300GB/s", "--json").json
+    assert (found["pick"]["label"], found["pick"]["model"]) == ("→ most capable", "lfm2-8b-a1b")
+    assert [(each["label"], each["model"]) for each in found["alternatives"]] == [("dense", "lfm2-1.2b")]
+    assert (found["scores"], len(found["candidates"]) < 12) == ([], True)
+    nothing = ggbench("pick", "--family", "deepseek-v3", *CARD)
+    assert (nothing.code, nothing.out) == (ExitCode.DOES_NOT_FIT, "")
+
+
 def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
     for name in ("tiny.Q8_0.gguf", "tiny-again.Q8_0.gguf"):
         (tmp_path / name).hardlink_to(tiny_twin)

@@ -37,17 +37,8 @@ _REACHED = 0.7
 class Contender:
     """A current model, as far as its shape tells of it; raises nothing and sizes nothing."""
 
-    def __init__(
-        self,
-        entry: CatalogModel,
-        needs: Needs,
-        budget: Budget,
-        setup: LlamaConfig,
-        quants: tuple[str, ...] = (),
-    ) -> None:
-        """`quants` are those that it is limited to; empty for the usual ones."""
+    def __init__(self, entry: CatalogModel, needs: Needs, budget: Budget, setup: LlamaConfig) -> None:
         self.entry, self._needs, self._budget, self._setup = entry, needs, budget, setup
-        self._given = quants
         self.file = build_model(entry.hyper, entry.id)
         parameters = count_parameters(self.file)
         self.n_params, self.n_active = self.file.n_params, parameters.active
@@ -65,8 +56,8 @@ class Contender:
 
     @functools.cached_property
     def quants(self) -> tuple[str, ...]:
-        """The quants that lose little, the largest first; all if none does or nobody knows."""
-        usual = sorted(self._given or usual_quants(self.entry), key=self.bits, reverse=True)
+        """The usual quants that lose little, the largest first; all if none does or nobody knows."""
+        usual = sorted(usual_quants(self.entry), key=self.bits, reverse=True)
         return tuple(filter(self._loses_little, usual)) or tuple(usual)
 
     def _loses_little(self, quant: str) -> bool:

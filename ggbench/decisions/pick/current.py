@@ -76,6 +76,12 @@ class Entrant(msgspec.Struct, frozen=True):
             return False
         return not any(concessions(self.best.candidate, self.pick.needs)[:2])
 
+    def is_faster(self, other: Entrant) -> bool:
+        """Return whether it is good and clearly faster than another."""
+        if not self.is_good or self.best is None or other.best is None:
+            return False
+        return self.pace > FASTER * other.pace and clearly_slower(other.best.candidate, self.best.candidate)
+
     def has(self, best: Checked | None) -> bool:
         """Return whether a candidate is of this model."""
         return best is not None and best.candidate.model_key == self.model.key
@@ -107,10 +113,8 @@ def decide_current(
     """
     request = replace(request, budget=with_main_memory(request.budget))
     with Planners(allocator, PlanRequest(request.budget, request.setup, request.options)) as planners:
-        contest, shapes = (
-            _Contest(request, planners, store, local),
-            _shapes(asked.entries, request, asked.quants),
-        )
+        contest = _Contest(request, planners, store, local)
+        shapes = _shapes(asked.entries, request)
         able = [each for each in shapes if each.can_serve]
         pick = yield from contest.decide(
             able or sorted(shapes, key=lambda each: -each.most_tok_s)[:_MOST_TRIED]
@@ -140,13 +144,11 @@ def substitute(
         return found[0].contender.entry.id if found else ""
 
 
-def _shapes(
-    entries: Sequence[CatalogModel], request: PickRequest, quants: tuple[str, ...] = ()
-) -> list[Contender]:
+def _shapes(entries: Sequence[CatalogModel], request: PickRequest) -> list[Contender]:
     """Return the models that may fit, as far as theory knows them."""
     most_bytes = MemoryBounds.of(request.budget).all_bytes
     return [
-        Contender(each, request.needs, request.budget, request.setup, quants)
+        Contender(each, request.needs, request.budget, request.setup)
         for each in entries
         if may_fit(each, most_bytes)
     ]
@@ -242,18 +244,11 @@ class _Contest:
 
     def _fastest(self, peers: Sequence[Contender], chosen: Entrant) -> Steps:
         """Return the fastest of the peers, if it is clearly faster than the chosen one."""
-
-        def is_faster(each: Entrant) -> bool:
-            if not each.is_good or each.best is None or chosen.best is None:
-                return False
-            own = chosen.best.candidate
-            return each.pace > FASTER * chosen.pace and clearly_slower(own, each.best.candidate)
-
         by_speed = sorted(peers, key=lambda each: -each.likely_tok_s)
         ahead = [each for each in by_speed if each.likely_tok_s > chosen.pace]
         yield from self._first(ahead, lambda _: False, _MOST_TRIED)
         known = {each.entry.id for each in peers}
-        faster = [each for each in self._sized.values() if each.contender.entry.id in known and is_faster(each)]
+        faster = (each for key, each in self._sized.items() if key in known and each.is_faster(chosen))
         return sorted(faster, key=lambda each: -each.pace)[:1]
 
     def _longest(self, peers: Sequence[Contender], chosen: Entrant, roles: Sequence[Role]) -> Steps:

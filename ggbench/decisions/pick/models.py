@@ -32,8 +32,6 @@ class Competitors(msgspec.Struct, frozen=True):
 
     models: tuple[PickedModel, ...] = ()
     entries: tuple[CatalogModel, ...] = ()
-    quants: tuple[str, ...] = ()
-    """Those that the entries are limited to; empty for the usual ones."""
 
 
 def of_model(
@@ -58,14 +56,11 @@ def models_here() -> tuple[LocalModel, ...]:
     )
 
 
-def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
+def on_disk() -> tuple[PickedModel, ...]:
     """Return every runnable model on this disk except twins. Raises UsageError if there is none."""
-    wanted = {quant.lower() for quant in quants}
-    models = [each for each in models_here() if not wanted or each.quant in wanted]
+    models = models_here()
     if not models:
-        raise UsageError(
-            say("pick.no_model", quant=" ".join(sorted(wanted)) or "model"), say("pick.no_model_hint")
-        )
+        raise UsageError(say("pick.no_model"), say("pick.no_model_hint"))
     return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
 
 
@@ -90,16 +85,18 @@ def of_families(names: Iterable[str]) -> tuple[CatalogModel, ...]:
 
     Of a family that is superseded as a whole, all its models; one that is named by its id in any case.
     """
-    catalog, entries = load_catalog(), dict[str, CatalogModel]()
-    for name in names:
-        wanted = name.strip().lower()
-        found = [model for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
-        if not found:
-            raise UnknownName("family", name, sorted({model.family for model in catalog}))
-        if not all(model.superseded_by for model in found):
-            found = [model for model in found if model.id == wanted or not model.superseded_by]
-        entries |= {model.id: model for model in found}
+    catalog = load_catalog()
+    entries = {model.id: model for name in names for model in _of_family(catalog, name.strip().lower())}
     return tuple(entries.values()) or catalog.current
+
+
+def _of_family(catalog: Catalog, name: str) -> list[CatalogModel]:
+    found = [model for model in catalog if model.id == name or model.id.startswith(f"{name}-")]
+    if not found:
+        raise UnknownName("family", name, sorted({model.family for model in catalog}))
+    if all(model.superseded_by for model in found):
+        return found
+    return [model for model in found if model.id == name or not model.superseded_by]
 
 
 def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:

@@ -292,6 +292,11 @@ class Pick(msgspec.Struct, frozen=True):
         """Number of different models."""
         return len({each.candidate.model_key for each in self.checked})
 
+    @property
+    def has_rivals(self) -> bool:
+        """Whether several models competed, if only by theory."""
+        return self.n_models > 1 or self.n_current > 1
+
     def with_sized(self, sized: Mapping[tuple[str, ...], Checked]) -> Pick:
         """Return the pick with some candidates sized more exactly, by name."""
 

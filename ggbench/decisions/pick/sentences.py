@@ -38,7 +38,7 @@ def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
 def headline(pick: Pick) -> str:
     """Return `Run q6_k: 31 ±2 tok/s at 8k, loses little (0.006 nats, typical 0.003–0.02).`, or what comes nearest."""
     if pick.recommended is not None:
-        key, best = "run" if pick.n_models == 1 else "run_model", pick.recommended
+        key, best = "run_model" if pick.has_rivals else "run", pick.recommended
     elif pick.nearest_miss is None:
         return say("pick.no_candidates")
     else:
@@ -129,7 +129,7 @@ def note_keys(pick: Pick, best: Checked) -> Iterator[str]:
 
 def _late_keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     own = best.candidate
-    if pick.n_models > 1:
+    if pick.has_rivals:
         of_current = "by_score" if pick.scores else "by_size"
         yield of_current if pick.n_current else "compared"
     if own.tok_s is not None and own.tok_s.is_estimate:
@@ -196,7 +196,7 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
     """Return what templates may say of a candidate."""
     own, first = checked.candidate, pick.without_needs
     options = " ".join([*own.options, *_cache_options(own)])
-    several = pick.n_models > 1
+    several = pick.has_rivals
     values: dict[str, Value] = {
         "quant": own.quant,
         "n_ctx_train": own.row.n_ctx_train,

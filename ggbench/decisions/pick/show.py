@@ -139,7 +139,7 @@ def _figures(pick: Pick, rows: tuple[Listed, ...]) -> list[Figure[Listed]]:
     """Return the figures of a table; the header of the speed says at which context it is."""
     lengths = {row.candidate.n_ctx // pick.needs.n_slots for row in rows}
     at = f"tok/s at {format_length(lengths.pop())}" if len(lengths) == 1 else "tok/s at its end"
-    shown = [each for each in FIGURES if each.key != "model" or pick.n_models > 1]
+    shown = [each for each in FIGURES if each.key != "model" or pick.has_rivals]
     return [replace(each, header=at) if each.key == "tok_s" else each for each in shown]
 
 
