@@ -180,6 +180,7 @@ def command(
     draft = find_draft(memory.draft, setup, hub)
     budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
     from ggbench.commands.picking import MeasuredPick, find_substitute, run_pick, show_pick, start_allocator
+    from ggbench.decisions.pick.reasons import reminded
 
     planned: tuple[Target, ...] = ()
     with start_allocator(
@@ -202,7 +203,8 @@ def command(
     pick = picked[0]
     if measures:
         pick = MeasuredPick(asked, request, draft, parse_duration(within or "5m"), hub, output).run(picked)
-    show_pick(msgspec.structs.replace(pick, instead=instead), request, output, form, _exit_code(pick, needs))
+    pick = reminded(msgspec.structs.replace(pick, instead=instead), is_here=budget.is_here)
+    show_pick(pick, request, output, form, _exit_code(pick, needs))
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
     raise click.exceptions.Exit(_exit_code(pick, needs))

@@ -36,7 +36,7 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     assert pick["kld_basis"] == "typical"
     assert pick["kld"] == pytest.approx(pick["weights_kld"] + pick["cache_kld"], rel=0.01)
     assert (pick["n_gpu_layers"], pick["n_cpu_moe"], pick["host_bytes"]) == (33, 0, None)
-    assert (document["comfortable"], document["against"]) == (True, {"q8_0": "split", "q5_k_m": "hardly faster"})
+    assert (document["comfortable"], document["against"]) == (True, {"q8_0": "part", "q5_k_m": "loses"})
     assert [check["need"] for check in pick["checks"]] == ["memory"]
     split = [each for each in document["candidates"] if each["host_bytes"]]
     assert {each["type_k"] for each in split} == {"f16", "q8_0"}
@@ -135,13 +135,13 @@ def test_a_prompt_cache_is_limited_to_the_main_memory_that_is_left(ggbench: Run)
 def test_needs_that_change_the_answer(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-7b", *CARD, "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--json")
     free = ggbench(*options).json
-    too_fast = format(1.15 * free["pick"]["expected_tok_s"], ".1f")
+    too_fast = format(1.4 * free["pick"]["expected_tok_s"], ".1f")
     fast = ggbench(*options, "--min-speed", too_fast).json
     strict = ggbench(*options, "--min-speed", too_fast, "--max-loss", "0.003").json
-    assert free["pick"]["quant"] == "q6_k"
+    assert free["pick"]["quant"] == "q8_0"
     assert free["pick"]["kld"] < fast["pick"]["kld"] < 0.05
     assert fast["pick"]["meets"] is None
-    assert any("q6_k would come first, but answers at" in each for each in fast["reasons"])
+    assert "misses" in fast["against"].values()
     assert strict["pick"] is None
 
 

@@ -66,7 +66,7 @@ QWEN_4090 = (
     "tianchengwu.com, Running Qwen-3.5-27B on RTX 4090: q4_k_m or q5_k_m with a q4_0 cache, 33 and 30 tok/s at 128k"
 )
 QWEN_5090 = "github.com/sudoingX/qwen38-mtp, pull request 31: UD-Q5_K_XL with a q4_0 cache, 262,144 tokens, 70 tok/s"
-QWEN_16GB = "r/LocalLLaMA, Qwen3.6-27B IQ4_XS full VRAM (28 April): the only one for 16 GB, with a q8_0 or smaller cache, 65k to 110k"
+QWEN_16GB = "r/LocalLLaMA, Qwen3.6-27B IQ4_XS full VRAM (28 April): the only one for 16 GB, with a q8_0 or smaller cache; 65k of a file 0.4 GB smaller than the published one"
 SPARK_35B = "subterratechnologies.com, Qwen3.6-35B on GB10, 243 runs: UD-Q4_K_M, f16 cache; q8_0 runs too"
 SPARK_120B = "conselara.dev, DGX Spark model comparison: gpt-oss-120b in MXFP4 with 128k, 32 to 60 tok/s"
 GEMMA_3090 = "smeltcore.com, Gemma 4 26B A4B on RTX 3090: q4_k_m, 119 tok/s at 4k"
@@ -150,7 +150,7 @@ SITUATIONS = (
     # 2026
     Situation("qwen3.8-27b", "rtx-3090", "128k", "q4_k_m", "f16 q8_0 q4_0", "gpu", "whole on the card; vision and MTP took what f16 needs", CLUB_3090),
     Situation("qwen3.5-27b", "rtx-4090", "128k", "q4_k_m q5_k_m", "q8_0 q4_0", "gpu", "the cache gives, not the weights", QWEN_4090),
-    Situation("qwen3.6-27b", "rtx-4080", "64k", "iq4_xs", "q8_0 q4_0", "gpu", "a dense model is not split where a smaller cache keeps it whole", QWEN_16GB),
+    Situation("qwen3.6-27b", "rtx-4080", "40k", "iq4_xs", "q8_0 q4_0", "gpu", "a dense model is not split where a smaller cache keeps it whole", QWEN_16GB),
     Situation("qwen3.8-27b", "rtx-3090x2", "256k", "q6_k q8_0", "f16 q8_0", "gpu", "room for near-lossless weights", CLUB_2X3090),
     Situation("qwen3.8-27b", "rtx-5090", "256k", "q4_k_m q5_k_m q6_k", "q8_0 q4_0", "gpu", "all of the context with a smaller cache", QWEN_5090),
     Situation("gemma-4-26b-a4b", "rtx-3090", "8k", "q4_k_m q5_k_m q6_k", "f16", "gpu", "whole, at 119 tok/s", GEMMA_3090),
@@ -162,13 +162,34 @@ SITUATIONS = (
     Situation("qwen3.6-35b-a3b", "dgx-spark", "8k", "q4_k_m q5_k_m q6_k q8_0", "f16", "gpu", "nothing to save", SPARK_35B),
     Situation("gpt-oss-120b", "dgx-spark", "128k", "mxfp4", "f16", "gpu", "its whole context", SPARK_120B),
 )  # fmt: skip
-_F16_FITS = "f16 fits as well by llama.cpp's allocator, so nothing is gained from a smaller cache"
 DISAGREE = {
+    (
+        "gpt-oss-20b",
+        "rtx-3060",
+        "16k",
+    ): "a q8_0 cache keeps all experts on the card, and loses 0.003 nats at the median",
     ("qwen3-4b", "8GiB@ddr4-3200x2", "8k"): "q6_k fits, is comfortable too, and nobody can tell it from the original",
-    ("qwen3-8b", "rtx-4060", "16k"): _F16_FITS,
-    ("mistral-small-24b", "rtx-4080", "8k"): _F16_FITS,
-    ("qwen2.5-32b", "rtx-4090", "16k"): _F16_FITS,
-    ("gpt-oss-20b", "rtx-3060", "16k"): "a q8_0 cache keeps all experts on the card, and loses 0.001 nats there",
+    ("qwen3-8b", "rtx-4060", "16k"): "q5_k_m with that cache leaves 0.6 GiB",
+    ("mistral-small-24b", "rtx-4080", "8k"): "f16 fits as well by llama.cpp's allocator, and leaves 0.5 GiB",
+    ("qwen2.5-14b", "rtx-3060", "8k"): "f16 leaves 0.2 GiB; a q8_0 cache loses 0.002 nats there",
+    (
+        "gemma-3-27b",
+        "rtx-3090",
+        "8k",
+    ): "q6_k leaves 1 GiB, is comfortable too, and nobody can tell it from the original",
+    ("qwen3-30b-a3b", "32GiB@ddr5-4800x2", "8k"): "q6_k leaves 3.8 GiB beside what the system keeps, and loses less",
+    ("qwen3.8-27b", "rtx-3090", "128k"): "q5_k_m with that q4_0 cache leaves 2.6 GiB; both together lose 0.010 nats",
+    (
+        "qwen3.5-27b",
+        "rtx-4090",
+        "128k",
+    ): "by published rows iq4_xs loses 0.007 nats of this model, so the cache need not give",
+    (
+        "gemma-4-26b-a4b",
+        "rtx-5060-ti-16gb",
+        "16k",
+    ): "q4_k_m with the experts of 4 layers in main memory loses little, at 68 tok/s",
+    ("gemma-4-12b", "rtx-4060", "8k"): "q4_k_m with 3 layers in main memory loses little, at 22 tok/s",
 }
 """Situations in which the pick is another than the advice, and why it is not wrong."""
 SLOW = {("llama-3.1-8b", "16GiB@ddr4-3200x2"), ("llama-3.1-70b", "rtx-3090+64GiB@60GB/s"), ("qwen3-32b", "rtx-3060+64GiB@50GB/s"),

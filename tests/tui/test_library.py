@@ -66,9 +66,9 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
 def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
-        assert "★q5_0 ✓ ~0.0086 32,768 ↓415.2 MiB" in " ".join(shown.split())
-        assert "q5_0 at n_ctx 8,192: ✓ 19.6 GiB left" in shown
-        assert "★ Run q5_0: " in shown
+        assert "★q8_0 ✓ " in " ".join(shown.split())
+        assert "q8_0 at n_ctx 8,192: ✓ 19.3 GiB left" in shown
+        assert "★ Run q8_0: " in shown
         shown = await press(app, pilot, "j")
         assert "unpublished-1b · 8 quants" in shown
         shown = await press(app, pilot, "j")
@@ -173,7 +173,7 @@ def test_a_store_that_cannot_be_read_is_reported(
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
         assert message in shown
-        assert ("★q5_0" in shown) is isinstance(error, StoreError)
+        assert ("★q8_0" in shown) is isinstance(error, StoreError)
 
     drive(App(msgspec.structs.replace(services, open_store=open_store)), steps)
 
@@ -229,7 +229,7 @@ def test_rows_keep_their_place_until_the_pick_and_the_cursor_its_quant(
     app: App, planner: FakePlanner, drive: Drive
 ) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        assert names(app)[0] == "q5_0"
+        assert names(app)[0] == "q8_0"
         await press(app, pilot, "enter", "end")
         quant = names(app)[-1]
         planner.held, order = {"small-0.6b"}, names(app)

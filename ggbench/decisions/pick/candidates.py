@@ -258,7 +258,7 @@ def decide(
             found += yield from finder.of_model(model)
         if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
             raise finder.errors[0]
-        return finder.exactly(recommend(found, request.needs), models)
+        return finder.exactly(recommend(found, request.needs, is_here=request.budget.is_here), models)
 
 
 def _cache_of(candidate: Candidate) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ from ggbench.decisions.pick.candidates import Finder, PickRequest
 from ggbench.decisions.pick.contenders import Contender, MemoryBounds, may_fit
 from ggbench.decisions.pick.models import Competitors, PickedModel, of_entry
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.order import FASTER, clearly_slower, concessions, pace
+from ggbench.decisions.pick.order import FASTER, concessions, pace
+from ggbench.decisions.pick.reasons import reminded
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Checked, Listed, Pick, PublishedScore
 from ggbench.errors import DoesNotFit
@@ -80,7 +81,7 @@ class Entrant(msgspec.Struct, frozen=True):
         """Return whether it is good and clearly faster than another."""
         if not self.is_good or self.best is None or other.best is None:
             return False
-        return self.pace > FASTER * other.pace and clearly_slower(other.best.candidate, self.best.candidate)
+        return is_slower(other.best.candidate, self.best.candidate, FASTER)
 
     def has(self, best: Checked | None) -> bool:
         """Return whether a candidate is of this model."""
@@ -119,7 +120,8 @@ def decide_current(
         pick = yield from contest.decide(
             able or sorted(shapes, key=lambda each: -each.most_tok_s)[:_MOST_TRIED]
         )
-        return replace(pick, n_current=len(asked.entries)), contest.models
+        pick = reminded(replace(pick, n_current=len(asked.entries)), is_here=request.budget.is_here)
+        return pick, contest.models
 
 
 def substitute(

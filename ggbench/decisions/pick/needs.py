@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
-from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS
-from ggbench.stats.intervals import Estimate
+from ggbench.expect.loss import NOTICED_LOSS
 from ggbench.units import MIB, format_count, format_number, parse_tokens
 
 Preference = Literal["balanced", "quality", "speed", "context"]
+Concern = Literal["little", "may", "noticed"]
+"""How much of a loss people notice."""
 
 LITTLE_BYTES = 300 * MIB
 """Too little to leave free: a browser's tabs and a desktop's windows take as much of a GPU."""
@@ -27,33 +28,6 @@ _AGENT_TOK_S = 20.0
 wish for."""
 _ATTENTION_S = 10.0
 """Wait before attention wanders: J. Nielsen, Usability Engineering, 1993."""
-
-RULES = (
-    "Reject a candidate that fails a requirement, or if another is at least as good in loss, speed and context and"
-    " clearly better in one (intervals do not overlap).",
-    "Candidates that certainly meet the requirements rank before those that may. A speed measured or forecast to be"
-    " within 20 % of --min-speed ranks before one that may be enough.",
-    f"Nobody can tell losses up to {UNNOTICED_LOSS} nats apart; people notice more than --max-loss (default:"
-    f" {NOTICED_LOSS} nats or more). A loss that was not measured here counts by what it stays below in four of five"
-    " cases, that of a cache by its median.",
-    "--prefer balanced avoids, in this order: a loss that people notice, an answer slower than comfortable, weights in"
-    " main memory beside a GPU, and a quantized cache. Of what is left it takes the fastest that nobody can tell from"
-    " the original, or else the least loss, unless something with little loss is over 1.2 times as fast; if nothing is"
-    " comfortable, the fastest. With weights in main memory anyway, it takes a quantized cache that makes the fastest"
-    " over 1.2 times as fast. An unknown speed ranks after a known one that is comfortable.",
-    "--prefer quality: the lowest loss (most bits per weight if no loss is known), then the fastest of those not"
-    " clearly worse. speed: what balanced would take of the fastest with little loss and those not clearly slower:"
-    " up to 5 % by estimates of one kind, by overlapping intervals if measured. context: the longest.",
-    f"Comfortable: an answer at reading speed, {format_number(READING_TOK_S)} tok/s (coding, agent: 20), its prompt"
-    " read in 10 s (coding, agent, documents: 60 s)."
-    " With -np N these apply to each user while N users are served at once.",
-    "Ties: a known speed before an unknown one, then higher speed, an unquantized cache, longer context, smaller file."
-    " By bytes alone no i-quant is called faster than another quant.",
-    "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"
-    " parameters; between a dense model and a mixture of experts of about its size (up to 1.5 times), the faster, or"
-    " with --prefer quality the dense one. The other is an alternative.",
-)
-"""The rules of a recommendation, in order; implemented in `ggbench.decisions.pick.recommend`."""
 
 
 class ChatTurn(msgspec.Struct, frozen=True):
@@ -185,11 +159,13 @@ class Needs(msgspec.Struct, frozen=True):
         """Return whether people notice a loss, or --max-loss excludes it; published losses are rounded to the limit."""
         return nats > self.max_loss if self.max_loss is not None else nats >= NOTICED_LOSS
 
-    def concern(self, loss: Estimate) -> Literal["noticed", "may", "little"]:
-        """Return whether people notice a loss, may notice it by the upper end of its interval, or certainly do not."""
-        if self.notices(loss.value):
+    def concern(self, nats: float, at_most: float) -> Concern:
+        """Return whether people notice a loss of these nats; if not, whether they do of what it stays below in four of
+        five cases.
+        """
+        if self.notices(nats):
             return "noticed"
-        return "may" if self.notices(loss.high) else "little"
+        return "may" if self.notices(at_most) else "little"
 
     @property
     def prefer(self) -> Preference:

@@ -1,42 +1,53 @@
-"""Compare candidates in what they ask of their user, in loss and in speed: the orders in which the rules sort them."""
+"""Compare candidates in what they ask of their user, in loss and in speed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.needs import Concern, Needs, Preference
 from ggbench.decisions.pick.record import Candidate
-from ggbench.expect.loss import is_clearly_above
+from ggbench.expect.loss import UNNOTICED_LOSS
 from ggbench.gguf_file.quants import plain_quant
+from ggbench.units import GIB
 
-_CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
-_FEWEST_BITS = 4.5
-"""Bits of all other cache types, q4_0 and iq4_nl."""
-FASTER = 1.05
-"""Ratio of speeds up to which two candidates are about equally fast."""
+FASTER = 1.1
+"""Ratio of speeds from which one is worth naming for its speed alone."""
+_ROOM_BYTES = GIB
+"""Memory that an experienced person leaves free, for a longer context and a desktop."""
+_STRAIN = 0.02
+"""Nats that having no room counts as: as much as the step from a q5_k_m to a q4_k_m of an 8B."""
+SAME_SIZE = 1.5
+"""Ratio of parameters up to which a dense model and a mixture of experts are rivals."""
 
 
 class Concessions(NamedTuple):
     """What a candidate asks of its user; less of the first matters more than any of the next."""
 
     noticed: bool
-    """People notice its loss, in one of five cases or more."""
+    """People notice its loss."""
     slow: bool
     """It is certainly not comfortable."""
+    untimed: bool
+    """Its speed is not known."""
     split: bool
-    """A part of it that could be on a GPU is in main memory."""
-    cache: bool
-    """Its KV cache is quantized."""
+    """That, and a part of it that could be on a GPU is in main memory: probably slow."""
 
 
 def concessions(candidate: Candidate, needs: Needs) -> Concessions:
-    """Return what a candidate asks of its user; of an unknown loss or speed nothing is said to be asked."""
+    """Return what a candidate asks of its user; an unknown loss is not noticed."""
+    is_untimed = candidate.speed is None
     return Concessions(
-        needs.notices(candidate.cautious_loss),
+        concern_of(candidate, needs) == "noticed",
         is_comfortable(candidate, needs) is False,
-        candidate.is_split,
-        candidate.is_cache_quantized,
+        is_untimed,
+        is_untimed and candidate.is_split,
     )
+
+
+def concern_of(candidate: Candidate, needs: Needs) -> Concern:
+    """Return how much of its loss people notice; of unknown weights, of its cache's."""
+    return needs.concern((candidate.loss or candidate.cache_loss).value, candidate.cautious_loss)
 
 
 def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
@@ -49,43 +60,47 @@ def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
     return speed.turn_s is None or speed.turn_s.value <= workload.comfort_turn_s
 
 
-def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
-    """Return whether the first certainly loses more than the second.
-
-    Of those whose first has no better cache the weights decide; others must have disjoint intervals.
+def level(candidate: Candidate, needs: Needs, prefer: Preference) -> int:
+    """Return 0 for a loss that nobody can tell, with room for it; 1 for little; 2 for one that may be noticed or is
+    unknown; 3 for one that is noticed.
     """
-    if one.joint_loss is None and other.joint_loss is None and cache_bits(one) <= cache_bits(other):
-        mine, theirs = one.weights_loss, other.weights_loss
-        if mine is not None and theirs is not None and mine.is_estimate and theirs.is_estimate:
-            return is_clearly_above(mine, theirs)
-    loss, base = one.loss, other.loss
-    return loss is not None and base is not None and loss.low > base.high
+    concern = concern_of(candidate, needs)
+    if candidate.loss is None or concern != "little":
+        return 3 if concern == "noticed" else 2
+    return 0 if weighed_loss(candidate, prefer) <= UNNOTICED_LOSS else 1
 
 
-def cache_bits(candidate: Candidate) -> float:
-    """Return the bits per element of the coarser of both caches."""
-    return min(_CACHE_BITS.get(name, _FEWEST_BITS) for name in candidate.cache)
+def weighed_loss(candidate: Candidate, prefer: Preference) -> float:
+    """Return what it stays below in four of five cases [nats]; more for a part in main memory beside a GPU, or for
+    leaving less than 1 GiB, unless quality is preferred.
+    """
+    return candidate.cautious_loss + (0.0 if prefer == "quality" else _STRAIN * _strain(candidate))
 
 
-def loss_class(candidate: Candidate, needs: Needs) -> int:
-    """0 for little, 1 for unknown, 2 for more than little."""
-    if needs.notices(candidate.cautious_loss):
-        return 2
-    return 1 if candidate.loss is None else 0
+def _strain(candidate: Candidate) -> float:
+    if candidate.is_split:
+        return 1.0
+    return 0.0 if candidate.left_bytes is None else max(0.0, 1 - candidate.left_bytes / _ROOM_BYTES)
 
 
-def loss_order(candidate: Candidate) -> tuple[bool, float]:
-    """Order by known loss, or by bits per weight if none is known."""
+def least_loss(candidate: Candidate, prefer: Preference) -> tuple[bool, float, float]:
+    """Order by loss, or if that of the weights is unknown, by their bits, then by what the cache loses."""
     if candidate.loss is None:
-        return True, -(candidate.row.bpw or 0.0)
-    return False, candidate.loss.value
+        return True, -(candidate.row.bpw or 0.0), candidate.cautious_loss
+    return False, weighed_loss(candidate, prefer), candidate.loss.value
 
 
-def last_order(candidate: Candidate) -> tuple[bool, float, bool, float, int, tuple[str, ...]]:
+def fastest(candidate: Candidate) -> tuple[bool, float, bool, float, int, tuple[str, ...]]:
     """Order by speed (unknown ones last), then quantization of the cache, context, file size and name."""
     size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
-    is_quantized = candidate.is_cache_quantized
-    return candidate.speed is None, -pace(candidate), is_quantized, -longest, size, candidate.name
+    return (
+        candidate.speed is None,
+        -pace(candidate),
+        candidate.is_cache_quantized,
+        -longest,
+        size,
+        candidate.name,
+    )
 
 
 def pace(candidate: Candidate) -> float:
@@ -93,21 +108,30 @@ def pace(candidate: Candidate) -> float:
     return 0.0 if candidate.speed is None else candidate.speed.tok_s.value
 
 
-def _is_i_quant(candidate: Candidate) -> bool:
-    return plain_quant(candidate.row.quant).startswith("iq")
-
-
-def clearly_slower(one: Candidate, other: Candidate) -> bool:
-    """Return whether intervals are disjoint or, for two estimates of one kind, whether the ratio is above `FASTER`.
+def is_slower(one: Candidate, other: Candidate, ratio: float) -> bool:
+    """Return whether the first is over `ratio` times slower and, unless both are estimates of one kind, shares at most
+    half of the wider interval.
 
     Such estimates share their error: both follow from the bytes to read, at a rate found elsewhere. By bytes alone an
     i-quant makes no other slower, as it takes more computation.
     """
     if one.speed is None or other.speed is None:
         return other.speed is not None
-    if one.speed.tok_s.basis == other.speed.tok_s.basis and not one.speed.tok_s.is_timed:
-        is_by_bytes = one.speed.tok_s.basis == "scaled" and _is_i_quant(other) and not _is_i_quant(one)
-        return not is_by_bytes and FASTER * pace(one) < pace(other)
-    if one.speed.turn_s is not None and other.speed.turn_s is not None:
-        return one.speed.turn_s.low > other.speed.turn_s.high
-    return one.speed.tok_s.high < other.speed.tok_s.low
+    mine, theirs = one.speed.tok_s, other.speed.tok_s
+    if ratio * mine.value >= theirs.value:
+        return False
+    if mine.basis == theirs.basis and not one.speed.tok_s.is_timed:
+        return not (theirs.basis == "scaled" and _is_i_quant(other) and not _is_i_quant(one))
+    shared = min(mine.high, theirs.high) - max(mine.low, theirs.low)
+    return 2 * shared <= max(mine.high - mine.low, theirs.high - theirs.low)
+
+
+def _is_i_quant(candidate: Candidate) -> bool:
+    return plain_quant(candidate.row.quant).startswith("iq")
+
+
+def newest(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates of models that no other's model supersedes."""
+    found = list(candidates)
+    keys = {each.model_key for each in found}
+    return [each for each in found if not keys & each.superseded_by]

@@ -1,7 +1,6 @@
 """The records of a pick: the candidates (each quant with each KV cache), the one to run, and why.
 
-The reasons are typed: the quantity in which the recommendation is best, the check of each need, and the recommendation
-without needs. `ggbench.decisions.pick.sentences` says them by the templates of `ggbench/show/words.toml`.
+Why, and what to mind, are records: a key of `ggbench/show/words.toml` and the candidate that it is said of.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.needs import Concern, Needs
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.loss import NO_LOSS, added, cautious
 from ggbench.fields import joined
@@ -21,7 +20,7 @@ from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
 from ggbench.stats.intervals import Estimate, Expected
 
 Need = Literal["memory", "speed", "loss"]
-Label = Literal["all on GPU", "dense", "mixture", "better", "faster", "more context", "may meet"]
+Label = Literal["all on GPU", "dense", "mixture", "better", "faster", "more context"]
 
 
 class TurnSpeed(msgspec.Struct, frozen=True):
@@ -73,10 +72,10 @@ class Candidate(msgspec.Struct, frozen=True):
     """The setup that was planned: the required n_ctx, its cache and its placement."""
     is_mixture: bool = False
     """Whether each token uses only some of its experts."""
-    superseded_by: frozenset[str] = frozenset()
-    """Keys of models that are run instead of its model today."""
     host_bytes: int | None = None
     """Main memory that its tensors and cache take beside a GPU, if some of them could be on it; else None."""
+    superseded_by: frozenset[str] = frozenset()
+    """Keys of models that are run instead of its model today."""
 
     @property
     def fits(self) -> bool | None:
@@ -204,28 +203,12 @@ class Checked(msgspec.Struct, frozen=True):
         return tuple(check for check in self.checks if check.is_close)
 
 
-BestIn = Literal[
-    "balance", "least loss at this speed", "fastest though slow", "loss", "speed among the least loss", "bits", "speed",
-    "balance among the fastest", "context", "parameters", "dense", "faster of dense and mixture",
-]  # fmt: skip
-"""`bits` per weight, if no loss is known; `dense` or `faster` of a dense model and a mixture of its size."""
-
-Against = Literal[
-    "misses", "noticed", "slow", "split", "cache", "unknown speed", "slower", "hardly faster", "ranks lower"
-]
-"""Why another quant is not the pick, from the first rule that decides: it misses a need; people notice its loss; its
-answers are not comfortable; it needs main memory; it needs a quantized cache; its speed is unknown and the pick's is
-not; it is slower and not noticeably better; it loses more and is hardly faster; the order of the preference."""
-
-
 class Reason(msgspec.Struct, frozen=True):
-    """Why the pick and not another quant of the model."""
+    """A sentence on a candidate: why it is the pick or not, or what to mind of it."""
 
-    kind: Against
-    other: Checked
-    """The best way to run the other quant."""
-    size: Literal["larger", "smaller"] = "larger"
-    """Whether its file is."""
+    key: str
+    """Of the template, e.g. `pick_against.noticed`."""
+    about: Checked
 
 
 class Listed(NamedTuple):
@@ -261,16 +244,16 @@ class Pick(msgspec.Struct, frozen=True):
     """None if every candidate misses a need."""
     alternatives: tuple[Listed, ...] = ()
     """Each labelled by a `Label`."""
-    without_needs: Checked | None = None
-    """The recommendation without any needs."""
     nearest_miss: Checked | None = None
     """The closest candidate, if nothing is recommended."""
-    best_in: BestIn | None = None
-    """The quantity in which the recommendation is best."""
     comfortable: bool | None = None
     """Whether the recommendation's speed is comfortable; None if unknown."""
-    reasons: tuple[Reason, ...] = ()
-    """Why not the quant that loses just less, and the one that loses just more."""
+    concern: Concern = "little"
+    """How much people notice of what it, or the nearest miss, loses."""
+    why: tuple[Reason, ...] = ()
+    """Why it is the pick, or what comes nearest; then what speaks against others."""
+    mind: tuple[Reason, ...] = ()
+    """What would change what a person does, the most important first."""
     main_memory: DeviceMemory | None = None
     """Main memory beside the GPUs that it is planned for; None without GPUs."""
     changes: tuple[Change, ...] = ()
@@ -309,9 +292,9 @@ class Pick(msgspec.Struct, frozen=True):
             front=tuple(sized[each.name].candidate if each.name in sized else each for each in self.front),
             recommended=self.recommended and new(self.recommended),
             alternatives=tuple(each._replace(checked=new(each.checked)) for each in self.alternatives),
-            without_needs=self.without_needs and new(self.without_needs),
             nearest_miss=self.nearest_miss and new(self.nearest_miss),
-            reasons=tuple(replace(each, other=new(each.other)) for each in self.reasons),
+            why=tuple(replace(each, about=new(each.about)) for each in self.why),
+            mind=tuple(replace(each, about=new(each.about)) for each in self.mind),
         )
 
     @property
@@ -327,19 +310,11 @@ class Pick(msgspec.Struct, frozen=True):
 
     @property
     def listed(self) -> tuple[Listed, ...]:
-        """The pick, alternatives, the quants beside it, the best without needs, and the nearest miss."""
-        named: list[tuple[str, Checked | None]] = [
-            (self.pick_label, self.recommended),
-            ("nearest", self.nearest_miss),
-            *self.alternatives,
-            *((each.size, each.other) for each in self.reasons),
-            ("no needs", self.without_needs),
-        ]
-        found: dict[tuple[str, ...], Listed] = {}
-        for label, checked in named:
-            if checked is not None:
-                found.setdefault(checked.candidate.name, Listed(label, checked))
-        return tuple(found.values())
+        """The pick or the nearest miss, and the alternatives."""
+        first = (
+            [] if self.best is None else [Listed(self.pick_label if self.recommended else "nearest", self.best)]
+        )
+        return (*first, *self.alternatives)
 
     @property
     def unlisted(self) -> tuple[Listed, ...]:

@@ -1,15 +1,14 @@
-"""Say what a pick recommends, what to mind and why: its typed reasons as keys and values of `words.toml`."""
+"""Say what a pick recommends, what to mind and why: its typed reasons as sentences of `words.toml`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.needs import LITTLE_BYTES
-from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick
+from ggbench.decisions.pick.reasons import SPEED_KEYS
+from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
-from ggbench.show import UNKNOWN
 from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.plan import assumed_memory, card_order, speed_mark
@@ -24,9 +23,6 @@ from ggbench.units import (
     format_length,
     format_number,
 )
-
-_COMPARED = ("slower", "hardly faster", "ranks lower")
-"""Kinds of reasons that are said by speed and loss."""
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
@@ -70,7 +66,7 @@ def _lost(pick: Pick, own: Candidate) -> str:
         return say("pick.loss_nothing")
     value, interval = parted(loss)
     return say(
-        f"pick.loss_{pick.needs.concern(loss)}",
+        f"pick.loss_{pick.concern}",
         loss=value,
         basis=loss.basis,
         interval=interval.strip("()"),
@@ -90,111 +86,32 @@ def cache_text(candidate: Candidate) -> str:
 
 def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return what changes what a person would do, the most important first."""
-    best = pick.best
-    if best is None:
+    if pick.best is None:
         return ()
-    assumed = assumed_memory(replace(budget, host=pick.main_memory), [best.candidate.row])
-    values, here = _values(pick, best), "_here" if budget.is_here else ""
-    kinds = speed_keys(pick, best, here), note_keys(pick, best), _late_keys(pick, best, here)
-    speed, first, last = ([say(f"pick.{key}", **values) for key in keys] for keys in kinds)
-    order = card_order(budget, best.candidate.setup)
-    return (*speed, *filter(None, [assumed, order]), *_cache_notes(pick, best), *first, *of_commands, *last)
+    assumed = assumed_memory(replace(budget, host=pick.main_memory), [pick.best.candidate.row])
+    order = card_order(budget, pick.best.candidate.setup)
+    speed, others = (
+        [say(each.key, **_values(pick, each.about)) for each in kind] for kind in _kinds(pick.mind)
+    )
+    return (*speed, *filter(None, [assumed, order]), *of_commands, *others)
 
 
-def _cache_notes(pick: Pick, best: Checked) -> Iterator[str]:
-    """Yield that the cache of the pick, or of an alternative for which it asks, costs what people notice."""
-    for each in (best, *(each.checked for each in pick.alternatives)):
-        concern = pick.needs.concern(each.candidate.cache_loss)
-        if concern == "noticed" or (concern != "little" and each is best):
-            key = "cache_noticed" if concern == "noticed" else "cache_may"
-            yield say(f"pick.{key}", **_values(pick, each))
-            return
-
-
-def note_keys(pick: Pick, best: Checked) -> Iterator[str]:
-    """Yield the keys under `pick.` of what to mind, the most important first."""
-    own = best.candidate
-    if pick.needs.is_raised:
-        yield "raised"
-    if pick.needs.has_shorter_turn:
-        yield "shorter_turn"
-    if pick.alternatives and pick.recommended is None:
-        yield "may_meet"
-    if pick.needs.n_ctx_slot > (own.row.n_ctx_train or pick.needs.n_ctx_slot):
-        yield "beyond_training"
-    yield from _room_notes(own)
-    if best.close:
-        yield "close"
-
-
-def _late_keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
-    own = best.candidate
-    if pick.has_rivals:
-        of_current = "by_score" if pick.scores else "by_size"
-        yield of_current if pick.n_current else "compared"
-    if own.tok_s is not None and own.tok_s.is_estimate:
-        yield "estimated" if own.tok_s.is_timed else f"estimated{here}"
-
-
-def _room_notes(own: Candidate) -> Iterator[str]:
-    """Yield that little memory stays free."""
-    if own.left_bytes is not None and 0 <= own.left_bytes < LITTLE_BYTES:
-        yield "little_left_experts" if own.setup.n_cpu_moe else "little_left"
-
-
-def speed_keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
-    """Yield the keys of what is not known of the speed, or that it is slow."""
-    own = best.candidate
-    if best.unknown:
-        yield f"may_miss{here}"
-    elif own.tok_s is None:
-        yield "no_bandwidth"
-    if pick.comfortable is False and own.speed is not None:
-        is_slow = own.speed.tok_s.value < pick.needs.workload.comfort_tok_s
-        slow = "slow" if is_slow else "slow_turn"
-        yield "slow_instead" if pick.instead else slow
+def _kinds(mind: Iterable[Reason]) -> tuple[list[Reason], list[Reason]]:
+    """Return what to mind of the speed, which is more than what it rests on, and of all else."""
+    found: tuple[list[Reason], list[Reason]] = [], []
+    for each in mind:
+        found[each.key.removeprefix("pick.") not in SPEED_KEYS].append(each)
+    return found
 
 
 def reason(pick: Pick) -> tuple[str, ...]:
     """Return why it is the pick, and why others are not."""
-    best = pick.best
-    if best is None:
-        return ()
-    values = _values(pick, best)
-    against = [say(f"pick_against.{key}", **_values(pick, other)) for key, other in _against(pick)]
-    texts = (*(say(key, **values) for key in why_keys(pick, best)), *against)
-    return tuple(text for text in texts if UNKNOWN not in text)
-
-
-def why_keys(pick: Pick, best: Checked) -> Iterator[str]:
-    """Yield the keys of why it is the pick, or what comes nearest."""
-    own, first = best.candidate, pick.without_needs
-    if pick.best_in is not None:
-        yield f"pick_best.{pick.best_in}"
-    if own.speed is not None:
-        yield "pick.answers" if own.speed.turn_s is None else "pick.turn"
-    if own.host_bytes is not None:
-        yield "pick.experts" if own.setup.n_cpu_moe else "pick.layers"
-    if first is not None and first is not best:
-        yield "pick.first_misses" if first.missed else "pick.first_unknown"
-    if best.missed:
-        yield "pick.misses"
-
-
-def _against(pick: Pick) -> Iterator[tuple[str, Checked]]:
-    first = pick.without_needs
-    for each in pick.reasons:
-        if first is None or each.other.candidate.name != first.candidate.name or not first.missed:
-            is_longest = pick.needs.workload.n_depth is None  # each speed is at an end of its own
-            key: str = "ranks lower" if each.kind in _COMPARED else each.kind
-            if key == "ranks lower" and each.other.candidate.speed is None:
-                key = "loses"
-            yield "holds" if is_longest and key != "misses" else key, each.other
+    return tuple(say(each.key, **_values(pick, each.about)) for each in pick.why)
 
 
 def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
     """Return what templates may say of a candidate."""
-    own, first = checked.candidate, pick.without_needs
+    own = checked.candidate
     options = " ".join([*own.options, *_cache_options(own)])
     several = pick.has_rivals
     values: dict[str, Value] = {
@@ -203,7 +120,6 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
         "n_models": pick.n_models,
         "n_current": pick.n_current,
         "instead": pick.instead,
-        "other": next((each.candidate.quant for each in pick.alternatives), None),
         "n_ctx_slot": pick.needs.n_ctx_slot,
         "given_n_ctx": pick.needs.given_n_ctx,
         "n_prompt": pick.needs.workload.n_prompt,
@@ -238,9 +154,8 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
         values["basis"] = own.tok_s.source
     if own.speed is not None:
         values |= {"answer": own.speed.tok_s, "turn": own.speed.turn_s}
-    if first is not None:
-        name = candidate_name(first.candidate, with_model=several)
-        values |= {"first": name, "first_missed": _joined(map(_miss_text, first.missed))}
+    if pick.best is not None:
+        values["best"] = model_name(pick.best.candidate.row.subject)
     return values
 
 

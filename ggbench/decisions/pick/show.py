@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
-from ggbench.decisions.pick.needs import RULES, Needs, needs_in_brief
+from ggbench.decisions.pick.choose import RULES
+from ggbench.decisions.pick.needs import Needs, needs_in_brief
 from ggbench.decisions.pick.record import Candidate, Checked, Listed, NeedCheck, Pick, PublishedScore
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.decisions.pick.sentences import (
@@ -36,8 +37,6 @@ from ggbench.units import MIB, format_bytes, format_length
 _LEAST_CACHE_MIB = 256
 """A smaller prompt cache is turned off."""
 _MOST_ROWS = 4
-_BESIDE = ("larger", "smaller", "no needs")
-"""Labels of candidates that are shown only with all others."""
 
 
 def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
@@ -145,7 +144,7 @@ def _figures(pick: Pick, rows: tuple[Listed, ...]) -> list[Figure[Listed]]:
 
 def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Answer:
     """Return what to run and the command, the pick among its alternatives, and why."""
-    rows = tuple(row for row in pick.listed if row.label not in _BESIDE)[:_MOST_ROWS]
+    rows = pick.listed[:_MOST_ROWS]
     shown = _figures(pick, rows)
     if pick.n_current:
         shown = [_TO_GET if each.key == "needed_bytes" else each for each in shown]
@@ -233,7 +232,9 @@ PICK = Document(
             "comfortable": _about(bool | None, "Whether its speed is comfortable; null if unknown."),
             "notes": _about(list[str], "What to mind."),
             "reasons": _about(list[str], "Why it is the pick, and others are not."),
-            "against": _about(dict[str, str], "The rule against the quants that lose just less and just more."),
+            "against": _about(
+                dict[str, str], "The rule against others, by quant or, of several models, by model."
+            ),
             "commands": RunCommands | None,
             "alternatives": list[_CANDIDATE],  # type: ignore[valid-type]
             "front": _about(list[_CANDIDATE], "Those that no other dominates."),  # type: ignore[valid-type]
@@ -273,7 +274,7 @@ def pick_record(
         "comfortable": pick.comfortable,
         "notes": notes(pick, budget),
         "reasons": reason(pick),
-        "against": {each.other.candidate.quant: each.kind for each in pick.reasons},
+        "against": _against(pick),
         "commands": commands,
         "alternatives": [of(each.checked) for each in pick.alternatives],
         "front": [values[each.name] for each in pick.front],
@@ -285,4 +286,16 @@ def pick_record(
         "rules": RULES,
         "machine": machine_values(budget),
         "config": config,
+    }
+
+
+def _against(pick: Pick) -> dict[str, str]:
+    """Return the rule against each candidate that one speaks against."""
+    against = [each for each in pick.why if each.key.startswith("pick_against.")]
+    own = pick.best and pick.best.candidate.model_key
+    return {
+        each.about.candidate.quant
+        if each.about.candidate.model_key == own
+        else each.about.candidate.model_key: each.key.partition(".")[2]
+        for each in against
     }

@@ -184,7 +184,8 @@ class PlanScreen(TaskScreen):
 
         def steps() -> Iterator[Checked | tuple[Pick, Sequence[Checked]] | None]:
             from ggbench.decisions.pick.checks import check
-            from ggbench.decisions.pick.recommend import best_way, ranked
+            from ggbench.decisions.pick.choose import best_way
+            from ggbench.decisions.pick.recommend import ranked
 
             request, pick = library.request(budget), None
 
