@@ -85,12 +85,14 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
         return _least_loss(pool, min(pool, key=fastest), FASTER, prefer), "slow"
     *steps, alike = _WORTH[prefer]
     first = min(comfortable, key=fastest)
-    pool = [each for each in pool if each in comfortable or not is_slower(each, first, alike)]
+    if any(level(each, needs, prefer) < 2 for each in comfortable):
+        pool = comfortable
     for at_most, worth in zip((1, 0), steps, strict=True):
         less = [each for each in pool if level(each, needs, prefer) <= at_most]
         if less and not is_slower(min(less, key=fastest), first, worth):
             pool, first = less, min(less, key=fastest)
     best = _least_loss(pool, first, alike, prefer)
+    best = _least_loss([each for each in pool if each.quant == best.quant], best, FASTER, prefer)
     return best, "bits" if best.loss is None else "loss"
 
 
