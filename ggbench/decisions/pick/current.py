@@ -18,7 +18,7 @@ from ggbench.decisions.pick.candidates import Finder, PickRequest
 from ggbench.decisions.pick.contenders import Contender, MemoryBounds, may_fit
 from ggbench.decisions.pick.models import Competitors, PickedModel, of_entry
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.order import FASTER, concessions, pace
+from ggbench.decisions.pick.order import FASTER, concessions, is_slower, pace
 from ggbench.decisions.pick.reasons import reminded
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Checked, Listed, Pick, PublishedScore
