@@ -5,7 +5,6 @@ A twin of a few layers is timed once for each placement; that time is scaled to 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -16,6 +15,7 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
 from ggbench.sizing.placement import ONE_GPU, Placement
 from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.offload import overriding_buffers
 from ggbench.units import counted
 
 MODEL_ERROR = 0.08
@@ -191,17 +191,15 @@ def without_gpu(model: ModelFile, setup: LlamaConfig) -> LayerPlacement:
 def _kept(model: ModelFile, setup: LlamaConfig) -> tuple[list[str], dict[int, list[str]]]:
     """Return the overrides of tensors outside the layers, and the names of each layer's tensors in main memory."""
     outside, kept = [], dict[int, list[str]]()
-    for tensor in model.tensors:
-        device = next(
-            (device for pattern, device in setup.tensor_overrides if re.search(pattern, tensor.name)), "CPU"
-        )
-        if not device.startswith("CPU"):
+    buffers = overriding_buffers(model, setup.tensor_overrides)
+    for tensor, buffer in zip(model.tensors, buffers, strict=True):
+        if buffer is None:
+            continue
+        if not buffer.startswith("CPU"):
             raise Unsupported(
-                f"--override-tensor puts {tensor.name} on {device}, which forecast does not support",
+                f"--override-tensor puts {tensor.name} on {buffer}, which forecast does not support",
                 "omit it, or override only to CPU",
             )
-        if not any(re.search(pattern, tensor.name) for pattern, _ in setup.tensor_overrides):
-            continue
         layer = layer_of(tensor.name)
         if layer is None:
             outside.append(f"^{_pattern(tensor.name)}$=CPU")
