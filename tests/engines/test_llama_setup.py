@@ -3,7 +3,8 @@
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from ggbench.engines.llama.c_functions import lib, llama_library
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.model import LlamaModel
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, chosen_devices
 from ggbench.engines.protocol import Refusal
 from ggbench.errors import UsageError
 
@@ -95,6 +96,22 @@ def test_how_the_file_is_read(load: Callable[..., Params], setup: LlamaConfig, m
     assert load(complete).of_model.load_mode == mode
     dry = load(complete, dry=True).of_model
     assert (dry.load_mode, dry.no_alloc) == (lib.LLAMA_LOAD_MODE_NONE, True)
+
+
+@pytest.mark.parametrize(
+    ("setup", "chosen"),
+    [
+        (SETUP, [5, 6, 7]),
+        (replace(SETUP, devices=("cuda2", "CUDA0")), [5, 7]),
+        (replace(SETUP, devices=("CUDA1", "CUDA2"), main_gpu=1), [7]),
+        (replace(SETUP, split_mode="none"), [5]),
+    ],
+)
+def test_gpus_are_chosen_by_name_in_llama_cpps_order(setup: LlamaConfig, chosen: list[int]) -> None:
+    here = cast("GgmlDevices", SimpleNamespace(offloading=[5, 6, 7], name=lambda device: f"CUDA{device - 5}"))
+    assert chosen_devices(here, setup) == chosen
+    with pytest.raises(LlamaRefused, match="no GPU cuda3"):
+        chosen_devices(here, replace(setup, devices=("CUDA3",)))
 
 
 @pytest.mark.parametrize(
