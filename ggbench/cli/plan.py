@@ -23,7 +23,7 @@ from ggbench.commands.options import (
     output_options,
 )
 from ggbench.commands.output import Output, plan_exit_code
-from ggbench.errors import UsageError
+from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ggbench.engines.contract import Engine
@@ -94,10 +94,13 @@ def command(
         _compare(plans, output)
     else:
         _show(plans[0], setup, output, is_named=bool(ref.quants))
+    raise click.exceptions.Exit(_exit_code(plans, is_named=bool(ref.quants)))
+
+
+def _exit_code(plans: Sequence[EnginePlan], *, is_named: bool) -> ExitCode:
     rows = [row for plan in plans for row in plan.rows]
     misses = any(plan.is_capped for plan in plans) or not any(row.fits for row in rows)
-    is_asked = bool(ref.quants) or len(rows) == len(plans)
-    raise click.exceptions.Exit(plan_exit_code(rows, misses=is_asked and misses))
+    return plan_exit_code(rows, misses=misses and (is_named or len(rows) == len(plans)))
 
 
 def _machines(memory: BudgetOptions, others: tuple[str, ...]) -> list[BudgetOptions]:

@@ -75,10 +75,6 @@ class Placement:
         """Whether llama.cpp makes one device of all, which compute a part of each layer at once."""
         self._split = TensorSplit(file, split_shares(setup, devices)) if self.is_parallel else None
         self._tensor_shares = list(map(self._shares_of, file.tensors, self._buffers))
-        self.is_split = bool(devices) and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
-        """Whether some tensors that could be offloaded are in main memory."""
-        self.has_two_speeds = bool(devices) and (self.is_split or len(devices) > 1 or not setup.kv_offload)
-        """Whether a token reads from more than one memory."""
         self._weights = self._weights_by_place()
         self.weight_bytes: int | None = None
         """Weights in the planned memory; None if a tensor's type, hence its size, is unknown."""
@@ -138,6 +134,11 @@ class Placement:
             for device, share in self._split.of_cache(layer).items():
                 found[device] = found.get(device, 0.0) + share
         return found
+
+    @functools.cached_property
+    def is_split(self) -> bool:
+        """Whether some tensors that could be offloaded are in main memory."""
+        return bool(self.devices) and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
 
     @functools.cached_property
     def overridden_bytes(self) -> int:

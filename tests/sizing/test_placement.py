@@ -76,10 +76,9 @@ def test_tensors_that_are_kept_in_main_memory(moe: ModelFile, setup: LlamaConfig
     assert placement.weight_bytes == plain.weight_bytes - bytes_of(moe, kept)
     assert placement.weight_bytes + (placement.host_weight_bytes or 0) == moe.weight_bytes
     assert placement.cache_bytes(CONTEXT) == CONTEXT.cache_bytes
-    assert (plain.is_split, placement.is_split, placement.has_two_speeds) == (False, True, True)
+    assert (plain.is_split, placement.is_split) == (False, True)
     in_main_memory = Placement(moe, setup)
     assert (in_main_memory.weight_bytes, in_main_memory.host_weight_bytes) == (moe.weight_bytes, 0)
-    assert not in_main_memory.has_two_speeds
 
 
 @pytest.mark.llama
