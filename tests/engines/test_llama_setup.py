@@ -16,7 +16,7 @@ from ggbench.engines.llama.c_functions import lib, llama_library
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, chosen_devices
+from ggbench.engines.llama.model import LlamaModel, chosen_devices
 from ggbench.engines.protocol import Refusal
 from ggbench.errors import UsageError
 
@@ -110,7 +110,7 @@ def test_how_the_file_is_read(load: Callable[..., Params], setup: LlamaConfig, m
 def test_gpus_are_chosen_by_name_in_llama_cpps_order(setup: LlamaConfig, chosen: list[int]) -> None:
     here = cast("GgmlDevices", SimpleNamespace(offloading=[5, 6, 7], name=lambda device: f"CUDA{device - 5}"))
     assert chosen_devices(here, setup) == chosen
-    with pytest.raises(LlamaRefused, match="no GPU cuda3"):
+    with pytest.raises(Refusal, match="no GPU cuda3"):
         chosen_devices(here, replace(setup, devices=("CUDA3",)))
 
 
