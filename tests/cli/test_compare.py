@@ -43,11 +43,11 @@ def test_two_runs_side_by_side(ggbench: Run, filled: None, monkeypatch: pytest.M
 
 
 def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run) -> None:
-    put_decodes({"q8_0": tuple(value * 1.7 for value in STEADY[:4]), "q4_k_m": STEADY[:4]})
-    document = ggbench("compare", *range(1, 9), "--json").json
+    put_decodes({"q8_0": tuple(value * 1.7 for value in STEADY), "q4_k_m": STEADY})
+    document = ggbench("compare", *range(1, 13), "--json").json
     assert document["schema"] == "ggbench.compare/2"
     assert [(row["name"], row["run_ids"]) for row in document["rows"]] == [
-        ("q8_0", [1, 3, 5, 7]), ("q4_k_m", [2, 4, 6, 8]),
+        ("q8_0", [1, 3, 5, 7, 9, 11]), ("q4_k_m", [2, 4, 6, 8, 10, 12]),
     ]  # fmt: skip
     metrics = {metric["metric"]: metric for metric in document["metrics"]}
     speed = metrics["tok_s"]
@@ -55,7 +55,7 @@ def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run) -> None:
     versus = speed["versus"][1]
     assert 1 < versus["ratio_ci95"][0] < versus["ratio"] < versus["ratio_ci95"][1]
     assert metrics["memory_bytes"]["better"] == ["b"]
-    assert metrics["w_tokens_per_ms"]["better"] == []
+    assert metrics["w_tokens_per_ms"]["versus"][1]["ratio"] == pytest.approx(1, abs=0.01)
     assert {(each["topic"], each["name"]) for each in document["differences"]} == {
         ("file", "quant"), ("file", "size"), ("file", "BPW"),
     }  # fmt: skip
