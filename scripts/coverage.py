@@ -241,7 +241,7 @@ def simulate(n_runs: int) -> bool:
                 holds &= not tally.fails
     print("\n| prompts | timings | speed | marked | none |\n|---|---:|---:|---:|---:|")
     for name, once in _prompts():
-        for repeat in (3, 6, 12):
+        for repeat in (3, 8, 16):
             tally = Tally()
             for index in range(n_runs):
                 once(np.random.default_rng([repeat, index]), repeat, tally)
@@ -294,7 +294,7 @@ def load(file: Path, n_decodes: int, n_gen: int) -> bool:
     """Disturb decodes in their middle; print what is said of W, beside that of a quiet decode."""
     with decoded(file, n_gen) as (quiet, *_):
         assert quiet.w_tokens_per_ms is not None, "the quiet decode shows no W"
-        print(f"\nquiet: W {quiet.w_tokens_per_ms:.1f} {quiet.w_ci95}, marked: {quiet.has_changed}")
+        print(f"\nquiet: W {quiet.w_tokens_per_ms:.1f} {quiet.w_ci95}, marked: {quiet.has_changed}", flush=True)
     n_right = 0
     for number in range(1, n_decodes + 1):
         with decoded(file, n_gen, loaded=True) as (fit, *_):

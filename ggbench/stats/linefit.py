@@ -234,7 +234,7 @@ def _by_depth(windows: Sequence[DecodeWindow]) -> dict[int, list[DecodeWindow]]:
 def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
     """Return tokens per second over all windows, at least one, without percentiles, which need single steps.
 
-    Its interval is that of the repetitions' total times; None below 6 repetitions, or if depths have different numbers.
+    Its interval is that of the repetitions' total times; None below 8 repetitions, or if depths have different numbers.
     """
     n_tokens, elapsed_ns = sum(each.n_gen for each in windows), sum(each.elapsed_ns for each in windows)
     depths, interval = list(_by_depth(windows).values()), None

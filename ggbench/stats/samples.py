@@ -91,15 +91,15 @@ def block_means(repetitions: Sequence[Repetition], after: int = 0) -> Blocks | N
     return Blocks(means(positions - 1), means(steps_ms), len(whole) >= SURE_STAIRS)
 
 
-FEWEST_IN_A_ROW = 6
-_IN_A_ROW = 4.8
+FEWEST_IN_A_ROW = 8
+_IN_A_ROW = 3.2
 """The factor that widens the interval of timings one after another, which may all lie within one state of the machine:
-with a correlation of 0.9 from one to the next, sqrt((1 + 0.9) / (1 - 0.9)) = 4.4, and a little more as a few timings
+with a correlation of 0.8 from one to the next, sqrt((1 + 0.8) / (1 - 0.8)) = 3, and a little more as a few timings
 show less of the spread. See scripts/coverage."""
 
 
 def half_width_in_a_row(values: Sequence[float]) -> float | None:
-    """Return the half-width of the mean of timings one after another; None for fewer than 6."""
+    """Return the half-width of the mean of timings one after another; None for fewer than 8."""
     return _IN_A_ROW * half_width(values) if len(values) >= FEWEST_IN_A_ROW else None
 
 

@@ -82,7 +82,7 @@ def summarize_tokens(times: TokenTimes) -> LatencySummary | None:
 
 def prompt_speed(n_prompt: int, elapsed_ns: Sequence[int]) -> PrefillSpeed:
     """Return the speed of a prompt by the median of its timings, with the interval of their mean, widened to include
-    the median; fewer than 6 timings have none.
+    the median; fewer than 8 timings have none.
     """
     times_ns = np.asarray(elapsed_ns, dtype=np.float64)
     median_ns, mean_ns, interval = float(np.median(times_ns)), float(times_ns.mean()), None

@@ -127,13 +127,13 @@ def at_depths(target: Target, *depths: int, n_gen: int = 128, repeat: int = 1) -
 
 def test_a_decode_at_depths_times_a_window_behind_each(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
-    (run,) = runs_of(rig, at_depths(target, 0, 4096, repeat=6))
+    (run,) = runs_of(rig, at_depths(target, 0, 4096, repeat=8))
     result = decoded(run)
     first, last = DecodeAtDepth(0, 128), DecodeAtDepth(4095, 128)
-    turns = [first, last] * 2 + [last, first] * 4
+    turns = [first, last] * 2 + [last, first] * 4 + [first, last] * 2
     assert workers[0].requests[2:] == [DecodeAtDepth(0, 8), *turns]
-    assert (run.memory.n_ctx, result.n_prompt, result.n_gen) == (4352, 0, 1536)
-    assert [(each.n_depth, each.n_gen, each.repeat) for each in result.depths] == [(0, 128, 6), (4096, 128, 6)]
+    assert (run.memory.n_ctx, result.n_prompt, result.n_gen) == (4352, 0, 2048)
+    assert [(each.n_depth, each.n_gen, each.repeat) for each in result.depths] == [(0, 128, 8), (4096, 128, 8)]
     for each, mean_ms in zip(result.depths, (10 + 64.5 / 200, 10 + (4096 + 63.5) / 200), strict=True):
         assert each.tok_s == pytest.approx(1e3 / mean_ms)
         assert each.tok_s_ci95 is not None
@@ -141,7 +141,7 @@ def test_a_decode_at_depths_times_a_window_behind_each(target: Target, store: St
     assert result.fit is not None
     assert result.fit.w_tokens_per_ms == pytest.approx(200)
     assert result.fit.w_ci95 is not None
-    assert " -n 128 --repeat 6 --n-depth 0,4096 " in run.head.command
+    assert " -n 128 --repeat 8 --n-depth 0,4096 " in run.head.command
     assert run.run_id is not None
     samples = store.load_samples(run.run_id)
     assert samples.position.tolist()[:256] == [*range(2, 130), *range(4097, 4225)]

@@ -45,16 +45,16 @@ def test_speed_is_tokens_over_time_with_an_interval_of_whole_repetitions() -> No
     rounds = [
         window(depth, step_ms)
         for depth, base in ((0, 10.0), (512, 20.0))
-        for step_ms in (base, base + 1, base - 1, base, base + 1, base - 1)
+        for step_ms in (base, base + 1, base - 1, base) * 2
     ]
     speed = window_speed(rounds)
     assert speed.tok_s == pytest.approx(1e3 / 15)
     assert speed.tok_s_ci95 is not None
-    # Totals of 480, 512 and 448 ms, each twice, for 32 tokens: mean 480, deviation 28.6, t(5) = 2.5706.
-    half_ms = 4.8 * 2.570582 * (4 * 32**2 / 5) ** 0.5 / 6**0.5
-    assert speed.tok_s_ci95[0] == pytest.approx(32e3 / (480 + half_ms))
-    assert window_speed(rounds[:5]).tok_s_ci95 is None
-    assert window_speed([DecodeWindow(0, 16, 1e6, repeat=None)] * 6).tok_s_ci95 is None
+    # Totals of 480, 512, 448 and 480 ms, each twice, for 32 tokens: t(7) = 2.3646.
+    half_ms = 3.2 * 2.364624 * (4 * 32**2 / 7) ** 0.5 / 8**0.5
+    assert speed.tok_s_ci95[0] == pytest.approx(32e3 / (480 + half_ms), rel=1e-4)
+    assert window_speed(rounds[:7]).tok_s_ci95 is None
+    assert window_speed([DecodeWindow(0, 16, 1e6, repeat=None)] * 8).tok_s_ci95 is None
 
 
 B_NS, NS_PER_TOKEN = 10_000_000, 5_000
