@@ -140,8 +140,8 @@ def paired_ratio(logs: Sequence[float]) -> Ratio | None:
     if len(logs) < FEWEST_PAIRS:
         return None
     mean, half, freedom = statistics.fmean(logs), half_width(logs), len(logs) - 1
-    t = t_95(freedom) * mean / half if half else math.inf * abs(mean) if mean else 0.0
-    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), student_p(t, freedom))
+    p = student_p(t_95(freedom) * mean / half, freedom) if half else float(not mean)
+    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), p)
 
 
 def log_shares(one: Sequence[float], other: Sequence[float]) -> list[float]:

@@ -248,14 +248,45 @@ def _again(columns: Sequence[Column], leads: Sequence[ComparedFigure]) -> str:
     return in_turns(runs, max(FEWEST_TURNS, 2 * n_turns))
 
 
+class _Ranking(msgspec.Struct, frozen=True):
+    """Runs compared by a figure, by their indices."""
+
+    pairs: Pairs
+    order: Sequence[int]
+    """The compared runs, the best value first."""
+    winners: set[int]
+    """Those that are better than another."""
+    losers: set[int]
+
+    @classmethod
+    def of(cls, pairs: Pairs, found: Sequence[ColumnValue], *, more_is_better: bool) -> _Ranking:
+        beaten = [
+            pair for pair, each in pairs.items() if each.is_different and (each.ratio > 1) is more_is_better
+        ]
+        compared = {run: found[run].compared or 0.0 for run, _ in pairs}
+        order = sorted(compared, key=compared.__getitem__, reverse=more_is_better)
+        return cls(pairs, order, {one for one, _ in beaten}, {other for _, other in beaten})
+
+    @property
+    def best(self) -> list[int]:
+        """Runs that no other beats."""
+        return [run for run in self.order if run not in self.losers]
+
+    def lead_pair(self, outcome: Outcome) -> tuple[int, int]:
+        """Return the best and the next best, or the second and the first of those of which none is better."""
+        if outcome in _ABOUT_ONE:
+            return self.best[0], next(run for run in self.order if run != self.best[0])
+        one, other = sorted(self.best[:2])
+        return other, one
+
+
+_ABOUT_ONE = ("better", "no_verdict")
+"""Outcomes whose sentence is about one run."""
+
+
 def _compared(metric: Metric, columns: Sequence[Column], names: Sequence[str]) -> ComparedFigure:
-    """Return a figure of all columns, none compared if they are of different things."""
-    found = [column_value(metric, column) for column in columns]
-    if vary(metric.basis, [column[0] for column in columns]):
-        found = [replace(each, left_out=metric.other_basis) if each.is_known else each for each in found]
-    pairs, more = pairs_of(metric, columns, found), metric.figure.better == "more"
-    beaten = {pair for pair, each in pairs.items() if each.is_different and (each.ratio > 1) is more}
-    winners, losers = ({pair[side] for pair in beaten} for side in (0, 1))
+    found, more = _values(metric, columns), metric.figure.better == "more"
+    ranking = _Ranking.of(pairs_of(metric, columns, found), found, more_is_better=more)
     line = ComparedFigure(
         metric=metric.key,
         header=metric.figure.title,
@@ -265,42 +296,37 @@ def _compared(metric: Metric, columns: Sequence[Column], names: Sequence[str]) -
         texts=tuple(each.text for each in found),
         values=tuple(each.value for each in found),
         values_ci95=tuple(each.ci95 for each in found),
-        versus=tuple(pairs.get((index, 0)) for index in range(len(columns))),
+        versus=tuple(ranking.pairs.get((index, 0)) for index in range(len(columns))),
         outcome="",
         compared=tuple(letter(run) for run, each in enumerate(found) if each.compared is not None),
-        better=tuple(map(letter, sorted(winners - losers))),
+        better=tuple(map(letter, sorted(ranking.winners - ranking.losers))),
         left_out=_left_out(found),
     )
-    if pairs:
-        order = sorted({run for run, _ in pairs}, key=lambda run: found[run].compared or 0.0, reverse=more)
-        return _decided(line, metric, names, pairs, order, [run for run in order if run not in losers])
+    if ranking.pairs:
+        return _decided(line, metric, names, ranking)
     if not line.left_out:
         return line
     why = "; ".join(f"{why} ({who})" for why, who in line.left_out.items())
     return replace(line, outcome="left_out", verdict=say("compare.left_out", topic=metric.topic, why=why))
 
 
-def _decided(
-    line: ComparedFigure,
-    metric: Metric,
-    names: Sequence[str],
-    pairs: Pairs,
-    order: Sequence[int],
-    best: Sequence[int],
-) -> ComparedFigure:
-    """Return the line with its outcome, in a sentence too; `best` are those of the `order` that no other beats."""
+def _values(metric: Metric, columns: Sequence[Column]) -> list[ColumnValue]:
+    """Return the value of each column, none compared if they are of different things."""
+    found = [column_value(metric, column) for column in columns]
+    if not vary(metric.basis, [column[0] for column in columns]):
+        return found
+    return [replace(each, left_out=metric.other_basis) if each.is_known else each for each in found]
+
+
+def _decided(line: ComparedFigure, metric: Metric, names: Sequence[str], ranking: _Ranking) -> ComparedFigure:
+    """Return the line with its outcome, in a sentence too."""
+    pairs, best = ranking.pairs, ranking.best
     outcome = _outcome([pairs[other, one] for one, other in itertools.combinations(best, 2)], metric.alike)
-    is_about_one = outcome in ("better", "no_verdict")
-    if is_about_one:
-        one, other = best[0], next(run for run in order if run != best[0])
-    else:
-        other, one = sorted(best[:2])
+    one, other = ranking.lead_pair(outcome)
     apart, key = pairs[one, other], str(outcome)
     gain = apart.text
     if outcome == "better":
-        key = metric.win
-    if outcome == "better" and metric.difference is not None:
-        gain = metric.difference(abs((line.values[one] or 0.0) - (line.values[other] or 0.0)))
+        key, gain = metric.win, _gain(metric, apart, line.values[one], line.values[other])
     if len(names) > 2 and outcome != "no_verdict":
         key += "_of_many"
     verdict = say(
@@ -313,7 +339,14 @@ def _decided(
         alike=format_number(metric.alike * 100, 1),
         best=in_words([names[run] for run in sorted(best)]),
     )
-    return replace(line, outcome=outcome, lead=letter(one) if is_about_one else None, verdict=verdict)
+    return replace(line, outcome=outcome, lead=letter(one) if outcome in _ABOUT_ONE else None, verdict=verdict)
+
+
+def _gain(metric: Metric, found: Versus, one: float | None, other: float | None) -> str:
+    """Return the lead of a run as a ratio or, if the metric says so, as a difference."""
+    if metric.difference is None or one is None or other is None:
+        return found.text
+    return metric.difference(abs(one - other))
 
 
 def _outcome(apart: Sequence[Versus], alike: float) -> Outcome:
