@@ -1,7 +1,7 @@
 """Find the candidates of a pick: plan every quant of every model with every KV cache, then add speeds and losses.
 
-A cache that does not fit on the GPUs is also planned with the least of the model in main memory. On the CPU alone an
-f16 cache is also planned without flash attention, which is faster there at depth.
+Of unlike GPUs the fastest are also planned alone. A cache that does not fit on the GPUs is also planned with the least
+of the model in main memory, and on the CPU alone an f16 cache without flash attention, which is faster there at depth.
 """
 
 from __future__ import annotations
