@@ -274,7 +274,7 @@ tuned_option = option(
 
 
 def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> list[Job]:
-    """With --tuned, return the jobs with the settings found by a search, and print them.
+    """Return the jobs with the settings found by a search, if --tuned, and print them.
 
     Among several quants, those without a search keep the defaults, with a notice. Raises UsageError if none has one.
     `keeps_cache` leaves the KV cache types as they are.

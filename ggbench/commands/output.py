@@ -103,7 +103,7 @@ DOWNLOAD_INTERRUPTED = "interrupted; the downloaded part is kept, and the same c
 
 @contextlib.contextmanager
 def interruptible(output: Output) -> Iterator[None]:
-    """On Ctrl-C during Hub requests, print that nothing is lost and exit with 130."""
+    """Print that nothing is lost, and exit with 130, on Ctrl-C during Hub requests."""
     try:
         yield
     except KeyboardInterrupt:

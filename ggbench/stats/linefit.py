@@ -203,7 +203,8 @@ def _line_fit(n_samples: int, lines: Sequence[Line], r2: float | None, *, has_in
     b_ms = line.intercept if w_tokens_per_ms and b_low_ms > 0 else None
     if not has_interval:
         return LineFit(n_samples, w_tokens_per_ms, None, b_ms, None, r2)
-    w_ci95 = None if highest <= _FLAT else (1 / highest, 1 / lowest if w_tokens_per_ms else None)
+    w_high = 1 / lowest if w_tokens_per_ms else None
+    w_ci95 = None if highest <= _FLAT else (1 / highest, w_high)
     return LineFit(n_samples, w_tokens_per_ms, w_ci95, b_ms, (b_low_ms, b_high_ms), r2)
 
 

@@ -91,7 +91,7 @@ def request_rates(requests: Sequence[ServedRequest]) -> RequestRates | None:
 
 
 def _window(requests: Sequence[ServedRequest]) -> tuple[int, int] | None:
-    """From the latest first token to the earliest last token, in ns; None if they do not overlap."""
+    """Return from the latest first token to the earliest last one, in ns; None if they do not overlap."""
     begins = [each.timing.first_token_ns for each in requests if each.timing.first_token_ns is not None]
     ends = [each.timing.last_token_ns for each in requests if each.timing.last_token_ns is not None]
     if len(begins) < len(requests) or len(ends) < len(requests) or max(begins) >= min(ends):

@@ -159,7 +159,7 @@ class GgbenchApp(App[None]):
             self.theme = paths.theme_file().read_text(encoding="utf-8")
 
     def on_mount(self) -> None:
-        """On the signals of `kill` and of a closing terminal, quit like `q`, unless they are ignored."""
+        """Quit like `q` on the signals of `kill` and of a closing terminal, unless they are ignored."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:

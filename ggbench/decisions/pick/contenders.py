@@ -96,10 +96,8 @@ class Contender:
     @property
     def choice(self) -> tuple[str, ...]:
         """The quants that may be chosen: the largest that may be whole and comfortable, or the smallest if none is."""
-        first_bytes, tok_s = (
-            MemoryBounds.of(self._budget).first_bytes,
-            self._needs.workload.comfort_tok_s / _REACHED,
-        )
+        first_bytes = MemoryBounds.of(self._budget).first_bytes
+        tok_s = self._needs.workload.comfort_tok_s / _REACHED
         whole = [each for each in self.quants if self.file_bytes(each) <= first_bytes]
         fast = [each for each in whole if self._most_tok_s(each) >= tok_s]
         return tuple(fast[:_MOST_QUANTS] or whole[-1:]) or self.quants[1 - _MOST_QUANTS :]
@@ -136,7 +134,7 @@ class MemoryBounds(msgspec.Struct, frozen=True):
     """What theory knows of a machine."""
 
     first_bytes: int
-    """MemoryBounds of the GPUs, or main memory without any."""
+    """Of the GPUs, or main memory without any."""
     host_bytes: int
     """Main memory beside GPUs of their own."""
     first_rate: float | None
@@ -145,10 +143,8 @@ class MemoryBounds(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, budget: Budget) -> MemoryBounds:
-        host, rates = (
-            budget.main_memory,
-            [each.bandwidth.bytes_per_s for each in budget.devices if each.bandwidth],
-        )
+        host = budget.main_memory
+        rates = [each.bandwidth.bytes_per_s for each in budget.devices if each.bandwidth]
         host_rate = host.bandwidth.bytes_per_s if host and host.bandwidth else None
         if not budget.on_gpu:
             return cls(budget.usable_bytes, 0, host_rate, None)

@@ -311,10 +311,10 @@ class Pick(msgspec.Struct, frozen=True):
     @property
     def listed(self) -> tuple[Listed, ...]:
         """The pick or the nearest miss, and the alternatives."""
-        first = (
-            [] if self.best is None else [Listed(self.pick_label if self.recommended else "nearest", self.best)]
-        )
-        return (*first, *self.alternatives)
+        if self.best is None:
+            return self.alternatives
+        label = self.pick_label if self.recommended else "nearest"
+        return Listed(label, self.best), *self.alternatives
 
     @property
     def unlisted(self) -> tuple[Listed, ...]:

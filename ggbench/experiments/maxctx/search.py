@@ -403,7 +403,7 @@ class ContextProber:
             made = yield from self.allocate(n_ctx)
             if not made.passed:
                 return made if made.is_answer else replace(made, kind="decode")
-        self._proof, self._live_n_ctx = None, None
+        self._live_n_ctx = None
         ending = yield from self._follow(self._engine.run(ProveContext()))
         seconds = time.perf_counter() - started
         sizes = self.memory.kv_bytes, self.memory.compute_bytes
