@@ -48,7 +48,7 @@ class ColumnValue(msgspec.Struct, frozen=True):
     """The text in tables, an em dash if unknown."""
     value: float | None
     ci95: Interval | None
-    """Of one run, for noise within it; of four or more, Student's of their values; else None."""
+    """None for two or three runs; for one, of the noise within it; for more, Student's."""
     left_out: str
     """Why the value is not compared; empty if it is, or if it is unknown."""
 
