@@ -19,6 +19,7 @@ from ggbench.commands.output import Output, status_line
 from ggbench.decisions.pick.candidates import PickRequest, decide, next_to_measure, variant_of
 from ggbench.decisions.pick.current import decide_current, substitute
 from ggbench.decisions.pick.models import Competitors, PickedModel, models_here
+from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.sentences import candidate_name, headline, is_runnable
 from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
@@ -63,9 +64,9 @@ def run_pick(asked: Competitors, request: PickRequest, allocator: DryAllocator, 
 
 
 def find_substitute(pick: Pick, request: PickRequest, allocator: DryAllocator, output: Output) -> str:
-    """Return the current model to run where those that were named do not fit or are slow; empty if there is none."""
+    """Return the current model to run where those that were named do not fit, are slow or lossy; empty for none."""
     best = pick.best
-    if best is None or (is_runnable(pick) and pick.comfortable is not False):
+    if best is None or (is_runnable(pick) and not any(concessions(best.candidate, pick.needs)[:2])):
         return ""
     with _store() as store, status_line(output) as show:
         show("looking for another model")

@@ -11,7 +11,7 @@ from ggbench.decisions.pick.needs import LITTLE_BYTES, Needs
 from ggbench.decisions.pick.order import SAME_SIZE, Concessions, concessions, fastest, least_loss, pace
 from ggbench.decisions.pick.record import Candidate, Checked, Pick, Reason
 
-SPEED_KEYS = ("may_miss", "may_miss_here", "no_bandwidth", "slow", "slow_turn", "slow_instead")
+SPEED_KEYS = ("may_miss", "may_miss_here", "no_bandwidth", "slow", "slow_turn", "slow_instead", "lossy_instead")
 """Of what is said first: that a speed is slow, or that it is not known."""
 
 
@@ -162,6 +162,8 @@ def _keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
         yield "no_bandwidth"
     if pick.comfortable is False and own.speed is not None:
         yield "slow_instead" if pick.instead else _slow(own, needs)
+    elif pick.instead:
+        yield "lossy_instead"
     if needs.n_ctx_slot > (own.row.n_ctx_train or needs.n_ctx_slot):
         yield "beyond_training"
     if own.left_bytes is not None and 0 <= own.left_bytes < LITTLE_BYTES:
