@@ -29,6 +29,7 @@ _WORTH: dict[Preference, tuple[float, float, float]] = {
     "speed": (FASTER, FASTER, FASTER),
 }
 """How many times slower a loss may be that is little, that nobody can tell, and that is the least of its level."""
+_WORTH_LAYERS = 1.5
 
 RULES = (
     "Drop what misses a need. What certainly meets all comes before what may.",
@@ -36,9 +37,10 @@ RULES = (
     f"Take no loss that people notice ({NOTICED_LOSS} nats, or --max-loss), and no uncomfortable speed, if there is"
     f" another. Comfortable: an answer at {format_number(READING_TOK_S)} tok/s (coding, agent: 20), its prompt read"
     " in 10 s (coding, agent, documents: 60 s). An unknown speed comes after a known one.",
-    "From the fastest on, less loss is worth speed: one that is little in four of five cases up to 3 times, one that"
-    f" nobody can tell ({UNNOTICED_LOSS} nats) up to 1.5 times, the least of such up to 1.2 times, or while intervals"
-    " share more than half. --prefer quality: 3, 2 and 2 times; speed: 1.1; context: the longest instead.",
+    "From the fastest on, less loss is worth speed: one that is little in four of five cases up to 3 times (1.5 with"
+    f" layers in main memory instead of none), one that nobody can tell ({UNNOTICED_LOSS} nats) up to 1.5 times, the"
+    " least of such up to 1.2 times, or while intervals share more than half. --prefer quality: 3, 2 and 2 times;"
+    " speed: 1.1; context: the longest instead.",
     "A part in main memory beside a GPU counts as 0.02 nats more, and so does leaving no memory; 1 GiB is enough."
     " Neither with --prefer quality.",
     "If nothing is comfortable, take the fastest, or up to 1.1 times slower what loses less.",
@@ -89,11 +91,18 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
         pool = comfortable
     for at_most, worth in zip((1, 0), steps, strict=True):
         less = [each for each in pool if level(each, needs, prefer) <= at_most]
-        if less and not is_slower(min(less, key=fastest), first, worth):
-            pool, first = less, min(less, key=fastest)
+        rival = min(less, key=fastest, default=first)
+        if less and not is_slower(rival, first, min(worth, _most_worth(rival, first))):
+            pool, first = less, rival
     best = _least_loss(pool, first, alike, prefer)
     best = _least_loss([each for each in pool if each.quant == best.quant], best, FASTER, prefer)
     return best, "bits" if best.loss is None else "loss"
+
+
+def _most_worth(one: Candidate, whole: Candidate) -> float:
+    """Return how many times slower than what is whole on the GPUs layers in main memory may be; a prompt is too."""
+    has_layers_out = one.is_split and not one.setup.n_cpu_moe and not whole.is_split
+    return _WORTH_LAYERS if has_layers_out else math.inf
 
 
 def _longest(pool: Sequence[Candidate], prefer: Preference) -> Candidate:
