@@ -128,7 +128,7 @@ class Fitter:
         far = min(ceiling, _FAR * n_ctx)
         second = self.sized(replace(first.setup, n_ctx=far)) if far > n_ctx else first
         if second is None:
-            return self.longest(first)
+            return None
         here, there = (first.placement.left_by_memory(each.context) for each in (first, second))
         line = _line_end(here, there, n_ctx, second.context.n_ctx)
         bounded = max(line, n_ctx) if first.is_enough else min(line, n_ctx - KV_CELLS)

@@ -210,6 +210,17 @@ def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
     assert all(row.reason == "context failed: no" and row.weight_bytes and row.fits is None for row in rows)
 
 
+def test_lengths_that_llama_cpp_refuses_are_too_long() -> None:
+    usual = dry_answer(2)
+
+    def refuse_long(request: Request) -> Iterator[protocol.Message | Ending]:
+        is_long = isinstance(request, MakeContext) and (request.setup.n_ctx or 0) > 6000
+        yield from [Failed("context", "no")] if is_long else usual(request)
+
+    [row] = plan_tiny(refuse_long, budget_of(1))
+    assert row.planned_n_ctx == 5888
+
+
 @pytest.mark.llama
 @pytest.mark.parametrize(("gib", "kv_type"), [(16, None), (13, "q8_0")])
 def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: float, kv_type: str | None) -> None:

@@ -71,7 +71,7 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         assert "⏎ starts" in words
         words = in_dialog(await press(app, pilot, "down"))
         assert "Number of tokens to decode, e.g. 1k" in words
-        assert "fewer than 247 are too few for W and B" in words
+        assert "W and B need 1,000" in words
 
     drive(here(), steps)
 

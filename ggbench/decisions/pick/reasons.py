@@ -12,7 +12,7 @@ from ggbench.decisions.pick.order import SAME_SIZE, Concessions, concessions, fa
 from ggbench.decisions.pick.record import Candidate, Checked, Pick, Reason
 
 SPEED_KEYS = ("may_miss", "may_miss_here", "no_bandwidth", "slow", "slow_turn", "slow_instead", "lossy_instead")
-"""Of what is said first: that a speed is slow, or that it is not known."""
+"""What is said first: that a speed is slow, or that it is not known."""
 
 
 def why(pick: Pick, best: Checked) -> Iterator[Reason]:
@@ -156,20 +156,29 @@ def _keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
         yield "raised"
     if needs.has_shorter_turn:
         yield "shorter_turn"
-    if best.unknown:
-        yield f"may_miss{here}"
-    elif own.tok_s is None:
-        yield "no_bandwidth"
-    if pick.comfortable is False and own.speed is not None:
-        yield "slow_instead" if pick.instead else _slow(own, needs)
-    elif pick.instead:
-        yield "lossy_instead"
+    yield from _of_speed(pick, best, here)
     if needs.n_ctx_slot > (own.row.n_ctx_train or needs.n_ctx_slot):
         yield "beyond_training"
     if own.left_bytes is not None and 0 <= own.left_bytes < LITTLE_BYTES:
         yield "little_left_experts" if own.setup.n_cpu_moe else "little_left"
     if best.close:
         yield "close"
+    yield from _of_estimates(pick, own, here)
+
+
+def _of_speed(pick: Pick, best: Checked, here: str) -> Iterator[str]:
+    own = best.candidate
+    if best.unknown:
+        yield f"may_miss{here}"
+    elif own.tok_s is None:
+        yield "no_bandwidth"
+    if pick.comfortable is False and own.speed is not None:
+        yield "slow_instead" if pick.instead else _slow(own, pick.needs)
+    elif pick.instead:
+        yield "lossy_instead"
+
+
+def _of_estimates(pick: Pick, own: Candidate, here: str) -> Iterator[str]:
     if pick.has_rivals:
         of_current = "by_score" if pick.scores else "by_size"
         yield of_current if pick.n_current else "compared"

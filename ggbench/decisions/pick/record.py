@@ -207,7 +207,7 @@ class Reason(msgspec.Struct, frozen=True):
     """A sentence on a candidate: why it is the pick or not, or what to mind of it."""
 
     key: str
-    """Of the template, e.g. `pick_against.noticed`."""
+    """Key of the template, e.g. `pick_against.noticed`."""
     about: Checked
 
 

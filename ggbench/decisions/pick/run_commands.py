@@ -134,16 +134,20 @@ def _ollama_obstacles(
         yield "a file name with control characters"
 
 
+def _sources(file: FileToRun) -> list[str]:
+    """Return the files of a Modelfile, or the repo that Ollama downloads."""
+    if _is_remote(file):
+        return [f"hf.co/{file.repo}:{file.quant}"]
+    return [str(path.absolute()) for path in file.paths] or [f"./{_PLACEHOLDER}"]
+
+
 def _modelfile(file: FileToRun, setup: LlamaConfig, name: str, *, on_gpu: bool) -> str:
     """Return a Modelfile, with how to start Ollama's server, if its defaults do not do, and how to run the model."""
     environment = _ollama_environment(setup)
     lines = [f"# ollama create {name} -f Modelfile; ollama run {name}"]
     if environment:
         lines.insert(0, f"# restart Ollama's server, for all its models: {' '.join(environment)} ollama serve")
-    sources = [str(path.absolute()) for path in file.paths] or [f"./{_PLACEHOLDER}"]
-    lines += (
-        [f"FROM hf.co/{file.repo}:{file.quant}"] if _is_remote(file) else [f"FROM {each}" for each in sources]
-    )
+    lines += [f"FROM {each}" for each in _sources(file)]
     parameters = {
         "num_ctx": setup.n_ctx and setup.n_ctx // setup.n_seq_max,
         "num_gpu": ALL_LAYERS if on_gpu else None,
