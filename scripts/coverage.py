@@ -265,11 +265,11 @@ def print_row(labels: Sequence[str], *tallies: Tally) -> None:
     print("|", " | ".join([*labels, *(cell for tally in tallies for cell in tally.cells)]), "|", flush=True)
 
 
-def resample(file: Path, n_decodes: int, n_gen: int, n_runs: int) -> bool:
+def resample(command: Sequence[str], n_decodes: int, n_gen: int, n_runs: int) -> bool:
     """Decode a file several times, and resample what its steps have beyond their line."""
     rests = []
     for _ in range(n_decodes):
-        with decoded(file, n_gen) as (_, position, step_ns):
+        with decoded(command, n_gen) as (_, position, step_ns):
             slope, intercept = np.polyfit(position, step_ns, 1)
             rests.append(step_ns / (intercept + slope * position))
     rest = np.concatenate(rests) / np.concatenate(rests).mean()
@@ -277,7 +277,7 @@ def resample(file: Path, n_decodes: int, n_gen: int, n_runs: int) -> bool:
     def factors(rng: np.random.Generator, _: int, n_all: int) -> Floats:
         return np.resize(np.roll(rest, -int(rng.integers(len(rest)))), n_all)
 
-    print(f"\n{len(rest):,} steps of {n_decodes} decodes of {file.name}, from a random start")
+    print(f"\n{len(rest):,} steps of {n_decodes} decodes of {command[0]}, from a random start")
     print("| tokens | W | marked | none | B | marked | none | speed | marked | none |")
     print("|---:|" + "---:|" * 9)
     holds = True
@@ -290,14 +290,14 @@ def resample(file: Path, n_decodes: int, n_gen: int, n_runs: int) -> bool:
     return holds
 
 
-def load(file: Path, n_decodes: int, n_gen: int) -> bool:
+def load(command: Sequence[str], n_decodes: int, n_gen: int) -> bool:
     """Disturb decodes in their middle; print what is said of W, beside that of a quiet decode."""
-    with decoded(file, n_gen) as (quiet, *_):
+    with decoded(command, n_gen) as (quiet, *_):
         assert quiet.w_tokens_per_ms is not None, "the quiet decode shows no W"
         print(f"\nquiet: W {quiet.w_tokens_per_ms:.1f} {quiet.w_ci95}, marked: {quiet.has_changed}", flush=True)
     n_right = 0
     for number in range(1, n_decodes + 1):
-        with decoded(file, n_gen, loaded=True) as (fit, *_):
+        with decoded(command, n_gen, loaded=True) as (fit, *_):
             low, high = fit.w_ci95 or (np.inf, None)
             is_right = fit.has_changed and low <= quiet.w_tokens_per_ms <= (high or np.inf)
             n_right += is_right
@@ -309,11 +309,13 @@ def load(file: Path, n_decodes: int, n_gen: int) -> bool:
 
 
 @contextlib.contextmanager
-def decoded(file: Path, n_gen: int, *, loaded: bool = False) -> Iterator[tuple[LineFit, Floats, Floats]]:
+def decoded(
+    decode: Sequence[str], n_gen: int, *, loaded: bool = False
+) -> Iterator[tuple[LineFit, Floats, Floats]]:
     """Decode a file in a process and a store of its own; yield the fit, the positions and the steps in ns."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "ggbench" / "results.sqlite"
-        command = [sys.executable, "-P", "-m", "ggbench", "decode", str(file), "-n", str(n_gen), "--quiet"]
+        command = [sys.executable, "-P", "-m", "ggbench", "decode", *decode, "-n", str(n_gen), "--quiet"]
         environment = {**os.environ, "XDG_DATA_HOME": folder}
         with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as running:
             if loaded:
@@ -358,20 +360,18 @@ def wait_for(running: subprocess.Popen[bytes], path: Path, n_steps: float) -> No
 def main() -> int:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "file", nargs="?", type=Path, help="resample decodes of this file instead of simulating"
-    )
+    parser.add_argument("file", nargs="?", help="resample decodes of this file instead of simulating")
     parser.add_argument("--load", action="store_true", help="disturb the decodes of the file")
     parser.add_argument("--decodes", type=int, help="of the file; 4 by default, 10 with --load")
     parser.add_argument("-n", "--n-gen", type=int, default=10_000, help="tokens of each")
+    parser.add_argument("-t", "--threads", help="of each")
     parser.add_argument("--runs", type=int, default=400, help="simulated runs in each row")
     asked = parser.parse_args()
+    command = [asked.file, *(["-t", asked.threads] if asked.threads else [])]
     if asked.load and asked.file:
-        return 0 if load(asked.file, asked.decodes or 10, asked.n_gen) else 1
+        return 0 if load(command, asked.decodes or 10, asked.n_gen) else 1
     holds = (
-        resample(asked.file, asked.decodes or 4, asked.n_gen, asked.runs)
-        if asked.file
-        else simulate(asked.runs)
+        resample(command, asked.decodes or 4, asked.n_gen, asked.runs) if asked.file else simulate(asked.runs)
     )
     return 0 if holds else 1
 

@@ -16,8 +16,8 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
-from ggbench.stats.decode_timing import DecodeLimit
-from ggbench.stats.linefit import fit_line
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow
+from ggbench.stats.linefit import again_windows, fit_line
 from ggbench.stats.speed import summarize
 from tests.fakes import machines
 
@@ -55,6 +55,10 @@ def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n
     position = np.arange(26, 26 + n_gen)
     noise = np.random.default_rng(run_id).normal(0, 0.05, n_gen)
     step_ns = np.rint((b_ms + (position - 1) / w + noise) * 1e6).astype(np.int64)
+    again = [
+        DecodeWindow(depth, n_each, float(sum(step_ns[depth - 25 : depth - 25 + n_each])))
+        for depth, n_each in again_windows(26, n_gen)
+    ]
     step_ns[n_gen // 2] *= 3
     store.append_samples(run_id, SERIES, 26, step_ns, np.full(n_gen, 50_000, np.int64))
     weight_bytes = head.subject.weight_bytes or 0
@@ -70,7 +74,7 @@ def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n
         flash_attn=True,
     )
     result = DecodeResult(
-        n_prompt=25, n_gen=n_gen, prefill_ms=130.0, fit=fit_line(position, step_ns),
+        n_prompt=25, n_gen=n_gen, prefill_ms=130.0, fit=fit_line(position, step_ns, again),
         latency=summarize(position, step_ns),
         limit=DecodeLimit(610.4, weight_bytes / 60e9 * 1e3, 60e9, "measured in a test"),
     )  # fmt: skip
