@@ -85,18 +85,26 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
     comfortable = [each for each in pool if is_comfortable(each, needs) is not False]
     if not comfortable:
         return _least_loss(pool, min(pool, key=fastest), FASTER, prefer), "slow"
-    *steps, alike = _WORTH[prefer]
+    pool, first = _worth_most(pool, comfortable, needs, prefer)
+    alike = _WORTH[prefer][-1]
+    best = _least_loss(pool, first, alike, prefer)
+    best = _least_loss([each for each in pool if each.quant == best.quant], best, FASTER, prefer)
+    return best, "bits" if best.loss is None else "loss"
+
+
+def _worth_most(
+    pool: list[Candidate], comfortable: list[Candidate], needs: Needs, prefer: Preference
+) -> tuple[list[Candidate], Candidate]:
+    """Return those of the level of loss that is worth its speed, and the fastest of them."""
     first = min(comfortable, key=fastest)
     if any(level(each, needs, prefer) < 2 for each in comfortable):
         pool = comfortable
-    for at_most, worth in zip((1, 0), steps, strict=True):
+    for at_most, worth in zip((1, 0), _WORTH[prefer][:2], strict=True):
         less = [each for each in pool if level(each, needs, prefer) <= at_most]
         rival = min(less, key=fastest, default=first)
         if less and not is_slower(rival, first, min(worth, _most_worth(rival, first))):
             pool, first = less, rival
-    best = _least_loss(pool, first, alike, prefer)
-    best = _least_loss([each for each in pool if each.quant == best.quant], best, FASTER, prefer)
-    return best, "bits" if best.loss is None else "loss"
+    return pool, first
 
 
 def _most_worth(one: Candidate, whole: Candidate) -> float:
@@ -130,6 +138,11 @@ def _best_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preferenc
         return _longest(pool, prefer), ""
     if prefer == "speed":
         return min(pool, key=fastest), ""
+    return _largest(pool, prefer)
+
+
+def _largest(pool: Sequence[Candidate], prefer: Preference) -> tuple[Candidate, str]:
+    """Return the one with the most parameters or, of that and its rival of the other kind, the one preferred."""
     by_size = sorted(pool, key=lambda each: (-(each.row.n_params or 0), *fastest(each)))
     first, n_params = by_size[0], by_size[0].row.n_params or 0
     others = (each for each in by_size if each.is_mixture is not first.is_mixture)

@@ -95,8 +95,8 @@ def _rivals(
         yield "all on GPU", [each for each in of_model if not each.candidate.is_split], needs.prefer
     asked = concessions(own, needs)[:2]
     pool = [each for each in pool if concessions(each.candidate, needs)[:2] <= asked]
-    kinds = [each for each in pool if each.candidate.is_mixture is not own.is_mixture]
-    yield "dense" if own.is_mixture else "mixture", kinds, needs.prefer
+    kind: Label = "dense" if own.is_mixture else "mixture"
+    yield kind, _of_other_kind(pool, own), needs.prefer
     if own.cautious_loss > UNNOTICED_LOSS:
         better = [each for each in of_model if each in pool and _is_better(each.candidate, own)]
         yield "better", better, "quality"
@@ -119,6 +119,10 @@ def _is_outdone(one: Candidate, by: Candidate) -> bool:
         and by.loss.value <= one.loss.value
         and pace(by) >= pace(one) > 0
     )
+
+
+def _of_other_kind(pool: Sequence[Checked], own: Candidate) -> list[Checked]:
+    return [each for each in pool if each.candidate.is_mixture is not own.is_mixture]
 
 
 def _is_better(one: Candidate, other: Candidate) -> bool:
