@@ -138,15 +138,10 @@ def _best_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preferenc
         return _longest(pool, prefer), ""
     if prefer == "speed":
         return min(pool, key=fastest), ""
-    return _largest(pool, prefer)
-
-
-def _largest(pool: Sequence[Candidate], prefer: Preference) -> tuple[Candidate, str]:
-    """Return the one with the most parameters or, of that and its rival of the other kind, the one preferred."""
-    by_size = sorted(pool, key=lambda each: (-(each.row.n_params or 0), *fastest(each)))
-    first, n_params = by_size[0], by_size[0].row.n_params or 0
+    by_size = sorted(pool, key=lambda each: (-each.n_params, *fastest(each)))
+    first = by_size[0]
     others = (each for each in by_size if each.is_mixture is not first.is_mixture)
-    rival = next((each for each in others if (each.row.n_params or 0) * SAME_SIZE >= n_params > 0), None)
+    rival = next((each for each in others if each.n_params * SAME_SIZE >= first.n_params > 0), None)
     if rival is None:
         return first, "parameters"
     if prefer == "quality":

@@ -134,7 +134,7 @@ class MemoryBounds(msgspec.Struct, frozen=True):
     """What theory knows of a machine."""
 
     first_bytes: int
-    """Of the GPUs, or main memory without any."""
+    """Bytes of the GPUs, or of main memory without any."""
     host_bytes: int
     """Main memory beside GPUs of their own."""
     first_rate: float | None

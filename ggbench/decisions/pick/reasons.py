@@ -110,7 +110,7 @@ def _of_models(own: Candidate, rival: Candidate) -> str:
     """Return why another model is not the pick, though it asks no more."""
     if own.model_key in rival.superseded_by:
         return "superseded"
-    mine, theirs = own.row.n_params or 0, rival.row.n_params or 0
+    mine, theirs = own.n_params, rival.n_params
     if own.is_mixture is not rival.is_mixture and theirs * SAME_SIZE >= mine:
         return "kind"
     return "smaller" if theirs < mine else "model"

@@ -90,18 +90,17 @@ def _rivals(
     own: Candidate, pool: Sequence[Checked], needs: Needs
 ) -> Iterator[tuple[Label, list[Checked], Preference]]:
     """Yield those with each advantage over the pick, and what is preferred of them."""
-    of_model = [each for each in pool if each.candidate.model_key == own.model_key]
     if own.is_split:
-        yield "all on GPU", [each for each in of_model if not each.candidate.is_split], needs.prefer
+        whole = [each for each in pool if not each.candidate.is_split]
+        yield "all on GPU", [each for each in whole if each.candidate.model_key == own.model_key], needs.prefer
     asked = concessions(own, needs)[:2]
     pool = [each for each in pool if concessions(each.candidate, needs)[:2] <= asked]
     kind: Label = "dense" if own.is_mixture else "mixture"
     yield kind, _of_other_kind(pool, own), needs.prefer
     if own.cautious_loss > UNNOTICED_LOSS:
-        better = [each for each in of_model if each in pool and _is_better(each.candidate, own)]
-        yield "better", better, "quality"
+        yield "better", [each for each in pool if _is_better(each.candidate, own)], "quality"
     if needs.workload.n_depth is not None:  # else each speed is at the end of a context of its own
-        faster = [each for each in pool if each.candidate.speed and is_slower(own, each.candidate, FASTER)]
+        faster = [each for each in pool if is_slower(own, each.candidate, FASTER)]
         yield "faster", faster, "speed"
     yield "more context", _with_more_context(pool, own), needs.prefer
 
@@ -126,7 +125,10 @@ def _of_other_kind(pool: Sequence[Checked], own: Candidate) -> list[Checked]:
 
 
 def _is_better(one: Candidate, other: Candidate) -> bool:
-    return one.loss is not None and other.loss is not None and is_clearly_above(other.loss, one.loss)
+    """Return whether another quant of the model loses clearly less."""
+    if one.model_key != other.model_key or one.loss is None or other.loss is None:
+        return False
+    return is_clearly_above(other.loss, one.loss)
 
 
 def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:

@@ -90,6 +90,11 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.row.left_bytes if self.fits is self.row.fits else None
 
     @property
+    def n_params(self) -> int:
+        """Parameters of the model; 0 if unknown."""
+        return self.row.n_params or 0
+
+    @property
     def quant(self) -> str:
         """The QUANT argument."""
         return self.selector or self.row.quant
