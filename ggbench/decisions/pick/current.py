@@ -18,7 +18,7 @@ from ggbench.decisions.pick.candidates import Finder, PickRequest
 from ggbench.decisions.pick.contenders import Contender, MemoryBounds, may_fit
 from ggbench.decisions.pick.models import Competitors, PickedModel, of_entry
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.order import FASTER, concessions, is_slower, pace
+from ggbench.decisions.pick.order import FASTER, MORE_CONTEXT, concessions, is_slower, pace
 from ggbench.decisions.pick.reasons import reminded
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Checked, Listed, Pick, PublishedScore
@@ -38,8 +38,6 @@ _AS_GOOD = 0.9
 """Share of a score from which another is about as good."""
 _LONG_N_CTX = 65536
 """Tokens of context that are long: what coding tools ask of a local model at least (ollama.com/blog/claude)."""
-_MORE_CONTEXT = 1.5
-"""How many times as long a context has to be to be worth another model."""
 _MOST_SIZED = 6
 """Models of a kind to size at most for one that is good enough."""
 _MOST_TRIED = 2
@@ -255,7 +253,7 @@ class _Contest:
 
     def _longest(self, peers: Sequence[Contender], chosen: Entrant, roles: Sequence[Role]) -> Steps:
         """Return a peer that holds a clearly longer context, unless the chosen one or another does so already."""
-        wanted = _MORE_CONTEXT * chosen.n_ctx
+        wanted = MORE_CONTEXT * chosen.n_ctx
         if chosen.n_ctx >= _LONG_N_CTX or any(each.entrant.n_ctx > wanted for each in roles):
             return []
         by_room = sorted(

@@ -13,6 +13,8 @@ from ggbench.units import GIB
 
 FASTER = 1.1
 """Ratio of speeds from which one is worth naming for its speed alone."""
+MORE_CONTEXT = 1.5
+"""Ratio of contexts from which one is worth naming."""
 _ROOM_BYTES = GIB
 """Memory that an experienced person leaves free, for a longer context and a desktop."""
 _STRAIN = 0.02

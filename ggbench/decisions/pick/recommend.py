@@ -15,13 +15,18 @@ from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.choose import best_of, best_way, miss_order, surest
 from ggbench.decisions.pick.dominance import pareto_front
 from ggbench.decisions.pick.needs import Needs, Preference
-from ggbench.decisions.pick.order import FASTER, concern_of, concessions, is_comfortable, is_slower, pace
+from ggbench.decisions.pick.order import (
+    FASTER,
+    MORE_CONTEXT,
+    concern_of,
+    concessions,
+    is_comfortable,
+    is_slower,
+    pace,
+)
 from ggbench.decisions.pick.reasons import reminded, why
 from ggbench.decisions.pick.record import Candidate, Checked, Label, Listed, Pick, Reason
 from ggbench.expect.loss import UNNOTICED_LOSS, is_clearly_above
-
-_MORE_CONTEXT = 1.5
-"""Ratio of contexts from which one is worth naming."""
 
 
 def recommend(candidates: Sequence[Candidate], needs: Needs, *, is_here: bool = True) -> Pick:
@@ -136,6 +141,6 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
 
     None is partly in main memory if the pick is: what a layer more there would leave to the context was not tried.
     """
-    least = _MORE_CONTEXT * (own.offered_n_ctx or 1)
+    least = MORE_CONTEXT * (own.offered_n_ctx or 1)
     found = [each for each in pool if not (own.is_split and each.candidate.is_split)]
     return [each for each in found if (each.candidate.offered_n_ctx or 0) >= least]
