@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 from loss_fit import Fit, Kind, Matrix, fit, product, same
+from perplexity_ratio import is_base, ln_ppl_ratio
 
 from ggbench.expect.loss import SIZES_B, family_of
 from ggbench.gguf_file.quants import plain_quant
 from ggbench.models.catalog import load_catalog
-from ggbench.models.published import PublishedRow, is_base, ln_ppl_ratio, load_published
+from ggbench.models.published import PublishedRow, load_published
 from ggbench.stats.intervals import Z_95, Estimate
 from ggbench.text import in_words
 from ggbench.units import counted

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.errors import UnknownName
-from ggbench.models.published import METRICS, ln_ppl_ratio
+from ggbench.models.published import METRICS
 from ggbench.models.published.selection import OwnScore, OwnSpeed, filter_published, nearest_published
+from scripts.perplexity_ratio import ln_ppl_ratio
 from tests.models.published_rows import ROWS, only, printed
 
 

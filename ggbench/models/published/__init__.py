@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -293,35 +292,3 @@ def versions_of(row: PublishedRow) -> dict[str, str]:
 @functools.cache
 def _tables() -> dict[tuple[str, str], PublishedTable]:
     return {(source.id, table.name): table for source in load_sources() for table in source.tables}
-
-
-def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
-    """Return a row's ln(PPL / PPL of its base) and its standard error; None if unknown.
-
-    Computed from the first of these that is printed: the ratio, the difference, the base in the same table if no
-    divergence is, which tells more.
-    """
-    ppl, ratio, difference = row.perplexity, row.ppl_ratio, row.ppl_difference
-    if ppl is None or ppl.value is None:
-        return None
-    if ratio is not None and ratio.value is not None:
-        return math.log(ratio.value), None if ratio.error is None else ratio.error / ratio.value
-    if difference is not None and difference.value is not None:
-        return math.log(ppl.value / (ppl.value - difference.value)), None
-    base = _bases().get((row.source, row.table, row.model))
-    return None if base is None or is_base(row) or row.kld is not None else (math.log(ppl.value / base), None)
-
-
-def is_base(row: PublishedRow) -> bool:
-    """Return whether a row is of the quant that the others of its table are compared with."""
-    return row.type_k is None and row.quant == (row.base or "f16")
-
-
-@functools.cache
-def _bases() -> dict[tuple[str, str, str], float]:
-    """Perplexities of the models that others are compared with, by source, table and model."""
-    return {
-        (row.source, row.table, row.model): row.perplexity.value
-        for row in load_published()
-        if is_base(row) and row.perplexity is not None and row.perplexity.value
-    }
