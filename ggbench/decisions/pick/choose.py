@@ -30,6 +30,7 @@ _WORTH: dict[Preference, tuple[float, float, float]] = {
 }
 """How many times slower a loss may be that is little, that nobody can tell, and that is the least of its level."""
 _WORTH_LAYERS = 1.5
+"""How many times slower at most what has layers in main memory may be than what is whole on the GPUs."""
 
 RULES = (
     "Drop what misses a need. What certainly meets all comes before what may.",
