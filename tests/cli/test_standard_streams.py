@@ -28,7 +28,7 @@ def test_characters_that_an_encoding_lacks_are_escaped(stored: int) -> None:
     environ = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
     ran = ggbench(environ, "results", "show", str(stored), "--plot")
     assert (ran.returncode, ran.stderr) == (0, b"")
-    assert b"\xb1" in ran.stdout
+    assert b"\xb7" in ran.stdout
     assert b"\\u901a\\u4e49" in ran.stdout
     document = ggbench(environ, "results", "show", str(stored), "--json")
     assert json.loads(document.stdout)["model"] == "通义"

@@ -74,7 +74,7 @@ def test_marked_quants_are_scored_beside_the_largest(
         await press(app, pilot, "1")
         await ask(app, pilot, "quality")
         await press(app, pilot, *["down"] * 3, *"none", "enter")
-        assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)
+        assert (asked[1].target.quant, asked[1].base) == ("q4_0", None)
         assert asked[1].settings == settings
 
     drive(library, steps, (100, 30))

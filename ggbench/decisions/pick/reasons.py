@@ -179,8 +179,8 @@ def _of_speed(pick: Pick, best: Checked, here: str) -> Iterator[str]:
 
 
 def _of_estimates(pick: Pick, own: Candidate, here: str) -> Iterator[str]:
+    if own.tok_s is not None and own.tok_s.is_estimate:
+        yield "estimated" if own.tok_s.is_timed else f"estimated{here}"
     if pick.has_rivals:
         of_current = "by_score" if pick.scores else "by_size"
         yield of_current if pick.n_current else "compared"
-    if own.tok_s is not None and own.tok_s.is_estimate:
-        yield "estimated" if own.tok_s.is_timed else f"estimated{here}"

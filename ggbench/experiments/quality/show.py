@@ -16,6 +16,7 @@ from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     ChunkScores,
     Divergence,
+    QualityResult,
     QualitySettings,
     result_of,
 )
@@ -34,7 +35,7 @@ from ggbench.show.run_answer import compare_command, run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import figures
 from ggbench.show.words import say
-from ggbench.stats.intervals import Estimate, paired_ratio
+from ggbench.stats.intervals import FEWEST_PAIRS, Estimate, paired_ratio
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_percent
 
@@ -171,6 +172,8 @@ class QualityPresenter(Presenter):
         nats = found.divergence.kld.mean
         key = "little" if nats < NOTICED_LOSS else "noticed"
         key = "unnoticed" if nats <= UNNOTICED_LOSS else key
+        if found.n_chunks < FEWEST_PAIRS:
+            key = "few_chunks"
         base, loss = _base_quant(run), compared.KLD.figure.text(summary)
         return say(f"quality.{key}", quant=quant, base=base, nats=loss, chunks=chunks)
 
@@ -185,7 +188,7 @@ class QualityPresenter(Presenter):
         why: list[Part] = [further, Facts(facts_of(_ABOUT, _summary(run)), "Text and base")]
         if found.divergence is not None:
             why.append(Table(_PERCENTILES, found.divergence.kld_percentiles, "KL divergence by percentile"))
-        command = self.longer(run) if found.divergence and _is_undecided(found.divergence) else ""
+        command = self.longer(run) if found.divergence and _is_undecided(found, found.divergence) else ""
         answer = Answer(self.ending(run), command, [front], _about_bases([run]), why)
         return run_answer(run, answer, readings)
 
@@ -248,10 +251,10 @@ def _is_less(metric: Metric, one: QuantSummary, other: QuantSummary) -> bool:
     return ratio is not None and ratio.high < 1
 
 
-def _is_undecided(found: Divergence) -> bool:
-    """Return whether the interval includes a loss from which people notice more."""
-    low, high = found.kld.ci95 or (found.kld.mean,) * 2
-    return any(low < limit < high for limit in (UNNOTICED_LOSS, NOTICED_LOSS))
+def _is_undecided(found: QualityResult, divergence: Divergence) -> bool:
+    """Return whether there are too few chunks, or the interval includes a loss from which people notice more."""
+    low, high = divergence.kld.ci95 or (divergence.kld.mean,) * 2
+    return found.n_chunks < FEWEST_PAIRS or any(low < limit < high for limit in (UNNOTICED_LOSS, NOTICED_LOSS))
 
 
 def _last(means: Floats, halves: Floats) -> Estimate | None:
