@@ -193,10 +193,10 @@ def test_several_families_are_compared_each_model_once() -> None:
     assert {"qwen3.5-9b", "qwen3.5-27b"} < named and "qwen3.5-35b-a3b" not in named, "superseded, and not named"
     [older] = of_catalog(["qwen3.5-27b:q4_k_m"])
     assert older.superseded_by == {"qwen3.6-27b", "qwen3.8-27b"}
-    named = {
+    quants = {
         each.key: [own.quant for own in each.variants] for each in of_catalog(["qwen3-32b:q2_k", "qwen3-14b:q5_k_m"])
     }
-    assert named == {"qwen3-32b": ["q2_k"], "qwen3-14b": ["q5_k_m"]}
+    assert quants == {"qwen3-32b": ["q2_k"], "qwen3-14b": ["q5_k_m"]}
 
 
 def test_a_family_is_compared_by_theory_first(ggbench: Run) -> None:

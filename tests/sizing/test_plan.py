@@ -169,7 +169,8 @@ def test_the_budget_is_used_up_to_one_step() -> None:
     assert row.planned_n_ctx is not None
     room = GIB // 2 - row.device_weight_bytes - 100 * MIB
     assert row.planned_n_ctx * 2048 <= room < (row.planned_n_ctx + 256) * 2048
-    assert (row.compute_bytes, row.devices[-1].compute_bytes) == (100 * MIB, 7 * MIB + row.output_bytes)
+    assert row.compute_bytes == 100 * MIB
+    assert row.devices[-1].compute_bytes == 7 * MIB + (row.output_bytes or 0)
     assert row.left_bytes == room - 4096 * 2048
     assert row.n_ctx == TINY.n_ctx_train == 4096
     assert row.used_of(row.planned_n_ctx) == 4096
