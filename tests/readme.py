@@ -42,7 +42,7 @@ SHOWN = {
 MEASURED = {
     "forecast": (Shown("ggbench forecast qwen1.5-7b q4_k_m q8_0"),),
     "bench": (
-        Shown("ggbench bench ~/models/smollm2 q8_0 q4_k_m q2_k -n 2500"),
+        Shown("ggbench bench twin:qwen1.5-0.5b q8_0 q4_k_m q2_k -n 500"),
         Shown("ggbench compare 2 1"),
         Shown("ggbench report 1 2 3 -o report.html      # one file that opens without a network"),
     ),
