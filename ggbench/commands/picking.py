@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import click
 import msgspec
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
 
+_Found = TypeVar("_Found")
 Picked: TypeAlias = tuple[Pick, tuple[PickedModel, ...]]
 """A pick, and the models that were sized for it."""
 
@@ -52,15 +53,7 @@ def start_allocator(setup: LlamaConfig, budget: Budget, draft: Target | None) ->
 def run_pick(asked: Competitors, request: PickRequest, allocator: DryAllocator, output: Output) -> Picked:
     """Return the pick among models, with stored results."""
     with _store() as store, status_line(output) as show:
-        steps = _steps(asked, request, allocator, store)
-        while True:
-            try:
-                sized = next(steps)
-            except StopIteration as end:
-                found: Picked = end.value
-                return found
-            for each in sized[:1]:
-                show(f"sized {candidate_name(each, with_model=True)}")
+        return _result(_steps(asked, request, allocator, store), show)
 
 
 def find_substitute(pick: Pick, request: PickRequest, allocator: DryAllocator, output: Output) -> str:
@@ -70,12 +63,19 @@ def find_substitute(pick: Pick, request: PickRequest, allocator: DryAllocator, o
         return ""
     with _store() as store, status_line(output) as show:
         show("looking for another model")
-        steps = substitute(best.candidate.row, request, allocator, store)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return str(end.value)
+        return _result(substitute(best.candidate.row, request, allocator, store), show)
+
+
+def _result(steps: Generator[tuple[Candidate, ...], None, _Found], show: Callable[[str], object]) -> _Found:
+    """Return what the steps end with; show the first candidate of each quant that they size."""
+    while True:
+        try:
+            sized = next(steps)
+        except StopIteration as end:
+            found: _Found = end.value
+            return found
+        for each in sized[:1]:
+            show(f"sized {candidate_name(each, with_model=True)}")
 
 
 def _steps(

@@ -35,7 +35,7 @@ _REACHED = 0.7
 
 
 class Contender:
-    """A current model, as far as its shape tells of it; raises nothing and sizes nothing."""
+    """What the shape of a current model tells of its size and speed, before any quant is sized."""
 
     def __init__(self, entry: CatalogModel, needs: Needs, budget: Budget, setup: LlamaConfig) -> None:
         self.entry, self._needs, self._budget, self._setup = entry, needs, budget, setup

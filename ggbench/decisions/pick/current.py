@@ -262,7 +262,7 @@ class _Contest:
         return (yield from self._first(by_room, lambda each: each.is_good and each.n_ctx > wanted, _MOST_TRIED))
 
     def _first(self, ordered: Sequence[Contender], accepts: Callable[[Entrant], bool], most: int) -> Steps:
-        """Return the first model that is accepted; none after so many."""
+        """Size at most `most` models, and return the first that is accepted; empty if none is."""
         for contender in ordered[:most]:
             entrant = self._sized.get(contender.entry.id)
             if entrant is None:
