@@ -23,6 +23,7 @@ from textual.app import App, InvalidThemeError, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.reactive import reactive
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.widgets import Input
@@ -40,7 +41,7 @@ from ggbench.tui.host import (
     Services,
 )
 from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, KeyHandled, Palette
-from ggbench.tui.widgets.bars import ModeBar
+from ggbench.tui.widgets.bars import TopLine
 
 if TYPE_CHECKING:
     from ggbench.tui.run_queue import RunQueue
@@ -98,6 +99,8 @@ class GgbenchApp(App[None]):
             "ctrl+p", "command_palette", "All", priority=True, tooltip="Search all actions, and the themes"
         ),
     ]
+
+    machine_text: reactive[str] = reactive("", layout=False)
 
     def __init__(
         self,
@@ -334,7 +337,7 @@ class GgbenchApp(App[None]):
         """Create a screen on first use: importing all of them would delay the first frame."""
         screen: Screen[Any] = pkgutil.resolve_name(_SCREENS[mode])()
         self._screens[mode] = screen
-        screen.call_later(screen.mount, ModeBar(mode), before=0)
+        screen.call_later(screen.mount, TopLine(mode), before=0)
         screen.call_after_refresh(self._limit_collections)
         return screen
 
@@ -354,5 +357,5 @@ class GgbenchApp(App[None]):
 
     def _refresh_bars(self) -> None:
         for screen in self._screens.values():
-            for bar in screen.query(ModeBar):
-                bar.refresh_status()
+            for bar in screen.query(TopLine):
+                bar.refresh()

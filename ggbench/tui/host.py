@@ -100,6 +100,8 @@ class Host(Protocol):
 
     services: Services
     setup: LlamaConfig
+    machine_text: str
+    """The machine to plan for in a few words, printable; empty until it is known."""
     opens: Path | str | None
     """The model to open first: a folder, a file, or MODEL as the commands accept it."""
     opens_quant: str | None

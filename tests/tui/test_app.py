@@ -21,7 +21,7 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen, Palette
-from ggbench.tui.widgets.bars import KeysFooter, ModeBar
+from ggbench.tui.widgets.bars import KeysFooter, TopLine
 from tests.fakes.driving import press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate, decodes
 from tests.fakes.library import BUDGET
@@ -38,11 +38,11 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
         for key, mode in MODES.items():
             await press(app, pilot, key)
             assert app.current_mode == mode
-            assert "1 Library  2 Run  3 Results  4 Pulls" in words_of(app).splitlines()[0]
+            assert "ggbench  1 Library  2 Run  3 Results" in words_of(app).splitlines()[0]
             assert words_of(app).splitlines()[-1].endswith("? Help q Quit ^p All")  # whole at 80 columns
             if key != "1":
                 assert "Library (1)" in words_of(app)
-        await pilot.click(ModeBar, offset=(14, 0))
+        await pilot.click(TopLine, offset=(24, 0))
         await settle(app, pilot)
         assert app.current_mode == "run"
 
@@ -171,7 +171,7 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         app.run_queue.add(decodes(resolve(parse_model(str(tiny_twin))), 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         await settle(app, pilot)
-        assert "4 Pulls   ▶ running\n" in words_of(app)
+        assert "▶ running" in words_of(app).splitlines()[0]
         await press(app, pilot, "q")
         assert "⏎ No, ← → change" in words_of(app)
         await press(app, pilot, "enter")

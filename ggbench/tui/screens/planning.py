@@ -24,7 +24,7 @@ from ggbench.tui.library import Library
 from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.dialogs import CardChoice, CardPicker
 from ggbench.tui.screens.forms import PICK, SettingsDialog, options_form
-from ggbench.tui.widgets.bars import NeedsBar
+from ggbench.tui.widgets.bars import machine_text
 
 if TYPE_CHECKING:
     from ggbench.models.catalog import Catalog
@@ -174,7 +174,7 @@ class PlanScreen(TaskScreen):
         self.is_planning = self._is_stale = False
         machine, budget = self.machine, self.budget
         if machine is not None and budget is not None:
-            self.query_one(NeedsBar).show_machine(budget, is_here=self.card.is_here)
+            host_of(self).machine_text = machine_text(budget, is_here=self.card.is_here)
             if begins and self.library.entry is not None and self.library.entry.model:
                 self._plan(machine.planner, self.library.entry.model, self.library.entry.quants, budget)
         self.show_rows()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 from rich.console import Group
+from rich.style import Style
 from rich.text import Text
 from textual.app import RenderResult
 from textual.binding import ActiveBinding, Binding, BindingType
-from textual.events import Click
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
@@ -25,6 +25,7 @@ from ggbench.show.plan import PART_LABELS, PLAN_FIGURES
 from ggbench.sizing.budget import host_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize
+from ggbench.tui.host import host_of
 from ggbench.units import counted, format_bandwidth, format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -79,44 +80,43 @@ class FilterInput(Input):
         super().__init__(placeholder=placeholder, id=id, compact=True)
 
 
-_MODES = {"library": "1 Library", "run": "2 Run", "results": "3 Results", "pulls": "4 Pulls"}
+_MODES = {"library": "1 Library", "run": "2 Run", "results": "3 Results"}
 
 
-class ModeBar(Static):
-    """`1 Library  2 Run  3 Results  4 Pulls`; a click switches to that screen."""
+class TopLine(Widget):
+    """`ggbench  1 Library  2 Run  3 Results`, and at the right what is at work and the machine. A click on a screen's
+    name shows it.
+    """
+
+    ALLOW_SELECT = False
 
     def __init__(self, mode: str) -> None:
-        """`mode` is the screen of this bar."""
-        super().__init__(markup=False)
-        self._mode, self._shown = mode, Text()
+        """`mode` is the screen of this line."""
+        super().__init__()
+        self._mode = mode
 
     def on_mount(self) -> None:
-        self.refresh_status()
+        self.watch(self.app, "machine_text", lambda: self.refresh())
 
-    def on_click(self, event: Click) -> None:
-        start = 0
+    def render(self) -> Text:
+        line = Text(no_wrap=True, overflow="crop").append(" ggbench ", "bold")
         for mode, name in _MODES.items():
-            start += len(name) + 2
-            if event.x < start:
-                self.app.switch_mode(mode)
-                return
+            meta = {"@click": f"app.switch_mode('{mode}')"}
+            line.append(f" {name} ", Style(bold=mode == self._mode, reverse=mode == self._mode, meta=meta))
+        states = (*self._states(), host_of(self).machine_text)
+        right = Text(" · ".join(filter(None, states)), no_wrap=True)
+        right.truncate(max(0, self.size.width - line.cell_len - 2), overflow="ellipsis")
+        return line.append(right.plain.rjust(self.size.width - line.cell_len - 1))
 
-    def refresh_status(self) -> None:
-        line = Text(no_wrap=True, overflow="ellipsis")
-        for mode, name in _MODES.items():
-            line.append(f" {name} ", style="bold reverse" if mode == self._mode else "")
-        made = vars(
-            self.app
-        )  # reading the attribute would create the queue, which the app creates on first use
+    def _states(self) -> Iterator[str]:
+        # reading the attribute would create the queue, which the app creates on first use
+        made = vars(self.app)
         runs: RunQueue | None = made.get("run_queue")
         pulls: PullQueue | None = made.get("pull_queue")
         if runs is not None and runs.is_busy:
-            line.append(f"  {'‖ paused' if runs.is_paused else '▶ running'}{runs.waiting_text}")
+            yield f"{'‖ paused' if runs.is_paused else '▶ running'}{runs.waiting_text}"
         if pulls is not None and pulls.is_busy:
-            line.append(f"  ↓ {pulls.summary()}")
-        if line != self._shown:
-            self._shown = line
-            self.update(line, layout=False)
+            yield f"↓ {pulls.summary()}"
 
 
 class KeysFooter(Widget):
@@ -130,15 +130,10 @@ class KeysFooter(Widget):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"keys-footer--key"}
     DEFAULT_CSS = """
     KeysFooter {
-        dock: bottom; height: 1; color: $footer-foreground; background: $footer-background;
-        & > .keys-footer--key { color: $footer-key-foreground; background: $footer-background; text-style: bold; }
+        dock: bottom; height: 1; color: $text-muted; background: $panel;
+        & > .keys-footer--key { color: $foreground; background: $panel; text-style: bold; }
     }
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ends: list[tuple[int, str]] = []
-        """The column after each key with its description, and the key."""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._show)
@@ -148,61 +143,44 @@ class KeysFooter(Widget):
             self.refresh()
 
     def render(self) -> RenderResult:
-        style, shown = (
-            self.get_component_rich_style("keys-footer--key"),
-            dict[str, tuple[ActiveBinding, Text]](),
-        )
+        keys: dict[str, ActiveBinding] = {}
         for active in self.screen.active_bindings.values():
-            if active.binding.show and active.binding.action not in shown:
-                key = self.app.get_key_display(active.binding)
-                shown[active.binding.action] = (
-                    active,
-                    Text.assemble((key, style), f" {active.binding.description} "),
-                )
-        room = (
-            self.size.width
-            + 1
-            - sum(text.cell_len for active, text in shown.values() if active.node is self.app)
-        )
-        line, self._ends = Text(no_wrap=True, overflow="crop"), []
-        for active, text in shown.values():
-            if active.node is self.app or line.cell_len + text.cell_len <= room:
+            if active.binding.show:
+                keys.setdefault(active.binding.action, active)
+        last = Text().join(self._key(active.binding) for active in keys.values() if active.node is self.app)
+        line = Text(no_wrap=True, overflow="crop")
+        for text in (self._key(active.binding) for active in keys.values() if active.node is not self.app):
+            if line.cell_len + text.cell_len + last.cell_len <= self.size.width + 1:
                 line.append_text(text)
-                self._ends.append((line.cell_len, active.binding.key))
-        return line
+        return line.append_text(last)
 
-    def on_click(self, event: Click) -> None:
-        if (key := next((key for end, key in self._ends if event.x < end), None)) is not None:
-            self.app.simulate_key(key)
+    def _key(self, binding: Binding) -> Text:
+        """Return the name of a key and what it does."""
+        style = self.get_component_rich_style("keys-footer--key")
+        text = Text.assemble((self.app.get_key_display(binding), style), f" {binding.description} ")
+        text.stylize(Style(meta={"@click": f"app.simulate_key({binding.key!r})"}))
+        return text
 
 
 class NeedsBar(Static):
-    """What the model is for and the machine to run it on; a click on either changes it."""
+    """What the model is for; a click changes it."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self._purpose, self._machine = "", "reading this machine's memory and its bandwidth…"
-
-    async def on_click(self, event: Click) -> None:
-        await self.run_action("screen.edit_needs" if event.x <= len(self._purpose) else "screen.choose_card")
+    async def on_click(self) -> None:
+        await self.run_action("screen.edit_needs")
 
     def show_needs(self, needs: str) -> None:
-        self._purpose = f"For {needs} (e)"
-        self._show()
+        self.update(Text(f"For {needs} (e)", no_wrap=True, overflow="ellipsis"))
 
-    def show_machine(self, budget: Budget, *, is_here: bool) -> None:
-        """Show `on RTX 4090 · 22.1 GiB free · 1008 GB/s`; `if on` unless the device is this machine's."""
-        device = short_device(budget.device).replace(GIVEN_GPU, "a GPU")
-        memory = format_bytes(budget.memory_bytes)
-        if is_here:  # a limit does not tell how much is free
-            memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
-        host = f" + {text}" if (text := host_text(budget)) else ""
-        rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
-        self._machine = f"{'on' if is_here else 'if on'} {device} (g) · {memory}{host} · {rate}"
-        self._show()
 
-    def _show(self) -> None:
-        self.update(Text(f"{self._purpose} {self._machine}", no_wrap=True, overflow="ellipsis"))
+def machine_text(budget: Budget, *, is_here: bool) -> str:
+    """Return `RTX 4090 · 22.1 GiB free · 1008 GB/s`; `if` before a device that is not this machine's."""
+    device = short_device(budget.device).replace(GIVEN_GPU, "a GPU")
+    memory = format_bytes(budget.memory_bytes)
+    if is_here:  # a limit does not tell how much is free
+        memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
+    host = f" + {text}" if (text := host_text(budget)) else ""
+    rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
+    return f"{'' if is_here else 'if '}{device} · {memory}{host} · {rate}"
 
 
 class BarPart(msgspec.Struct, frozen=True):
