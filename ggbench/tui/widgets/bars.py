@@ -96,7 +96,10 @@ class TopLine(Widget):
         self._mode = mode
 
     def on_mount(self) -> None:
-        self.watch(self.app, "machine_text", lambda: self.refresh())
+        self.watch(self.app, "machine_text", self._show_machine)
+
+    def _show_machine(self) -> None:
+        self.refresh()
 
     def render(self) -> Text:
         line = Text(no_wrap=True, overflow="crop").append(" ggbench ", "bold")
