@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ggbench.units import parse_percent
 
@@ -84,7 +84,7 @@ def compare(asked: argparse.Namespace, first: str, other: str) -> Step:
     return step
 
 
-def judge(document: dict[str, list[dict[str, list[dict[str, float | list[float]]]]]], slower: float) -> Step:
+def judge(document: dict[str, Any], slower: float) -> Step:
     """Return the verdict of `ggbench compare`'s document on the second build's speed."""
     speed = next(each for each in document["metrics"] if each["metric"] == "tok_s")
     found = speed["versus"][1]

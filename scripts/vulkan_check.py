@@ -24,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ggbench import paths
 from ggbench.engines.llama.build import describe_llama_build
@@ -97,7 +98,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/vulkan_check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    folder = {"type": Path, "metavar": "FOLDER"}
+    folder: dict[str, Any] = {"type": Path, "metavar": "FOLDER"}
     parser.add_argument("--build", **folder, default=CACHE, help="kept between runs (default: ggbench's cache)")
     parser.add_argument("--headers", **folder, help="has vulkan/vulkan_core.h (default: the system's)")
     parser.add_argument(
