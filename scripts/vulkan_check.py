@@ -43,8 +43,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.show:
         try:
             print(report_text(gpu_check.read_report(options.show)))
-        except gpu_check.Missing as missing:
-            print(f"Error: {missing.args[0]}\nHint: {missing.args[1]}", file=sys.stderr)
+        except gpu_check.Missing as error:
+            print(f"Error: {error.args[0]}\nHint: {error.args[1]}", file=sys.stderr)
             return 2
         return 0
     build = options.build.resolve() / pinned_llama().replace("==", "-")
