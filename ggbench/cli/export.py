@@ -19,14 +19,7 @@ if TYPE_CHECKING:
     from ggbench.runs.store.runs import StoredRun
 
 
-_FORMATS = (
-    "llama-bench-json",
-    "llama-bench-jsonl",
-    "llama-bench-csv",
-    "llama-bench-md",
-    "csv",
-    "json",
-)
+_FORMATS = ("llama-bench", "csv", "json")
 _STDOUT = Path("-")
 _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --with-paths keeps them"
 
@@ -43,11 +36,11 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @option("--model", "Export every run of this MODEL, as it was typed.")
 @option(
     "--format form",
-    "llama-bench-json, -jsonl, -csv, -md, csv or json. The first four are rows of llama-bench;"
-    " csv: every sample; json: whole runs for `ggbench import`. Default: llama-bench's format of the ending of FILE,"
-    " else llama-bench-json.",
+    "llama-bench, csv or json. llama-bench: its rows, as JSON; csv: every sample; json: whole runs for"
+    " `ggbench import`.",
     click.Choice(_FORMATS),
     metavar="FORMAT",
+    default=_FORMATS[0],
 )
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
 @option("--with-paths", "Keep full paths and serial numbers of GPUs.", is_flag=True)
@@ -56,7 +49,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 def command(
     run_ids: tuple[int, ...],
     model: str | None,
-    form: str | None,
+    form: str,
     path: Path,
     with_paths: bool,
     force: bool,
@@ -75,7 +68,6 @@ def command(
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
-    from ggbench.formats.importing import SAMPLES, WHOLE
     from ggbench.formats.run_document import as_json, samples_csv
     from ggbench.runs.store.database import Store
 
@@ -85,16 +77,14 @@ def command(
     with Store.open() as store:
         output.notice(*store.notices)
         runs = chosen_runs(store, run_ids, model)
-        if form == SAMPLES:
+        if form == "csv":
             pieces = samples_csv(store, runs)
-        elif form == WHOLE:
+        elif form == "json":
             pieces = as_json(store, runs, with_paths=with_paths)
             if not with_paths:
                 output.notice(_LEFT_OUT)
         else:
-            by_ending = f"llama-bench-{path.suffix[1:]}"
-            default = by_ending if by_ending in _FORMATS else _FORMATS[0]
-            pieces = iter([_bench_rows(store, runs, form or default, output, with_paths=with_paths)])
+            pieces = iter([_bench_rows(store, runs, output, with_paths=with_paths)])
         if path == _STDOUT:
             for piece in pieces:
                 click.echo(piece, nl=False)
@@ -103,8 +93,8 @@ def command(
             output.notice(f"saved {counted(len(runs), 'run')} in {sanitize(str(path))}")
 
 
-def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, *, with_paths: bool) -> str:
-    from ggbench.formats.importing import LLAMA_BENCH
+def _bench_rows(store: Store, runs: list[StoredRun], output: Output, *, with_paths: bool) -> str:
+    from ggbench.formats.llama_bench import as_json
     from ggbench.formats.llama_bench_export import export_run
     from ggbench.runs.stored import read_recording, read_run
 
@@ -122,7 +112,7 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, 
     unknown = dict.fromkeys(name for each in exported for name in each.unknown)
     if unknown:
         output.notice(f"unknown of some rows, written as llama-bench's default: {', '.join(unknown)}")
-    return LLAMA_BENCH[form](rows)
+    return as_json(rows)
 
 
 @click.command(
@@ -143,7 +133,7 @@ def import_command(paths: tuple[Path, ...], output: Output) -> None:
     on this machine.
 
     A run that is already stored is not stored again. W and B are fitted over llama-bench's depths (interval: three or
-    more timings); percentiles and steadiness are unknown; a run lists what else is missing.
+    more timings), where a machine that slows down looks like context; memory, percentiles and steadiness are unknown.
     """
     from ggbench.formats.importing import IMPORTED, imported_answer, imported_rows, keep, read_runs
     from ggbench.runs.store.database import Store

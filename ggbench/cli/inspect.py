@@ -27,7 +27,7 @@ from ggbench.text import sanitize
 def command(path: Path, output: Output) -> None:
     """Show what a GGUF holds, from its header: parameters, sizes, KV cache and tensor types; --why lists all tensors.
 
-    A truncated file, such as an interrupted download, exits with 5. The models of a folder: ggbench models --dir FOLDER
+    A truncated file, such as an interrupted download, exits with 5. The models of a folder: ggbench models FOLDER
 
     Of a projector (mmproj), it shows encoders, image size and the model it belongs to. Of a truncated file, it shows
     the missing size.
@@ -37,7 +37,7 @@ def command(path: Path, output: Output) -> None:
 
     reject_checkpoint(path)
     if path_exists(str(path)) and path.is_dir():
-        hint = f"name one of its files; its models are listed by: ggbench models --dir {shlex.quote(str(path))}"
+        hint = f"name one of its files; its models are listed by: ggbench models {shlex.quote(str(path))}"
         raise UsageError(f"{sanitize(str(path))} is a folder", sanitize(hint))
     model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:

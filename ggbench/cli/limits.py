@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 _LONGEST = 131_072
 """Tokens of the longest prompt."""
 _LARGEST_BATCH = 65_536
-_PLOT_HEIGHT = 20
 
 
 @click.command(
     cls=DocumentedCommand,
     examples="""
     ggbench limits qwen2.5-32b q4_k_m q3_k_m --gpu rtx-4090
-    ggbench limits qwen1.5-7b w16 w8 w4 --gpu rtx-4090 --plot
+    ggbench limits qwen1.5-7b w16 w8 w4 --gpu rtx-4090 --why
     ggbench limits llama-3.1-8b --vram 24GiB --bandwidth 1008GB/s \\
       --compute 330TFLOPS --batch 1,8,32
     """,
@@ -43,7 +42,6 @@ _PLOT_HEIGHT = 20
 @option("-ctk --type-k", "Type of the K cache.", default="f16")
 @option("-ctv --type-v", "Type of the V cache.", default="f16")
 @option("--batch batch_sizes", "Batch sizes, e.g. 1,8,32.", metavar="SIZES", default="1")
-@option("--plot", "Plot prefill with its knees, and decode latency.", is_flag=True)
 @output_options
 def command(
     ref: ModelRef,
@@ -54,7 +52,6 @@ def command(
     type_k: str,
     type_v: str,
     batch_sizes: str,
-    plot: bool,
     output: Output,
 ) -> None:
     """Show the theoretical limits of MODEL: context that fits, W and B of decode, time and knees of prefill.
@@ -82,13 +79,9 @@ def command(
 
         output.record(LIMITS, limits_record(counted.model, counted.file, kv, hardware, parameters, rows))
         return
-    from ggbench.show.limits import decode_figure, limits_answer, prefill_figure
+    from ggbench.show.limits import limits_answer
 
     output.answer(limits_answer(counted.model, parameters, kv, hardware, rows))
-    for figure in (prefill_figure(rows), decode_figure(rows, hardware)) if plot else ():
-        if figure is not None:
-            click.echo()
-            output.plot(figure, _PLOT_HEIGHT)
 
 
 def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None) -> Hardware:

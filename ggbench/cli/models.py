@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, HubOptions, offline_option, option, output_options
+from ggbench.commands.options import HubOptions, offline_option, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.paths import expand_path
 from ggbench.text import sanitize
+
+_MOST_REPOS = 20
+"""Repos of a search."""
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -27,58 +30,38 @@ if TYPE_CHECKING:
     cls=DocumentedCommand,
     examples="""
     ggbench models qwen3.6
-    ggbench models --dir ~/models
+    ggbench models ~/models
     ggbench models Qwen/Qwen2.5-7B-Instruct-GGUF
     """,
 )
-@click.argument("filters", nargs=-1, metavar="[WORD]...")
-@option("--dir folder", "List only the GGUF files in and below this folder.", PATH, metavar="DIR")
-@option("--repo", "List the files of a Hub repo. Also org/name@revision.", metavar="ORG/NAME")
-@option("--search words", "Search the Hub for GGUF repos.", metavar="TEXT")
-@option("--limit", "Show at most N repos of a search.", click.IntRange(1, 1000), metavar="N", default=20)
+@click.argument("words", nargs=-1, metavar="[WORD... | FOLDER | ORG/NAME]")
+@option("--search", "Search the Hub for GGUF repos.", metavar="TEXT")
 @offline_option
 @output_options
-def command(
-    filters: tuple[str, ...],
-    folder: Path | None,
-    repo: str | None,
-    words: str | None,
-    limit: int,
-    hub: HubOptions,
-    output: Output,
-) -> None:
+def command(words: tuple[str, ...], search: str | None, hub: HubOptions, output: Output) -> None:
     """List the GGUF files on this disk, and the models of the catalog.
 
-    With WORDs, list only names that contain all of them; a path, e.g. ~/models, is as --dir, and ORG/NAME as --repo.
+    With WORDs, list only names that contain all of them; with a FOLDER, e.g. ~/models, the files in and below it; with
+    ORG/NAME, also org/name@revision, those of a Hub repo.
 
     The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
     the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
     config folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml. It overrides the
     shipped catalog model by model and key by key.
     """
-    if len(filters) == 1 and folder is None and repo is None:
-        filters, folder, repo = _as_place(filters[0])
-    asked = {"WORD": filters or None, "--dir": folder, "--repo": repo, "--search": words}
-    questions = [name for name, value in asked.items() if value is not None]
-    if len(questions) > 1:
-        raise click.UsageError(f"{' and '.join(questions)} exclude each other; give one of them")
-    if repo is not None:
-        _show_repo(repo, hub.access(), output)
-    elif words is not None:
-        _show_search(words, limit, hub.access(), output)
-    elif folder is not None:
-        _list_folder(folder, output)
-    else:
-        _list_all(filters, output)
-
-
-def _as_place(word: str) -> tuple[tuple[str, ...], Path | None, str | None]:
-    """Return a word, or the folder or the repo that it is."""
     from ggbench.models.reference import looks_like_path
 
-    if looks_like_path(word):
-        return (), expand_path(word), None
-    return ((), None, word) if "/" in word else ((word,), None, None)
+    if words and search is not None:
+        raise click.UsageError("--search excludes names; give one of them")
+    name = words[0] if len(words) == 1 else ""
+    if search is not None:
+        _show_search(search, hub.access(), output)
+    elif looks_like_path(name) or ("/" in name and expand_path(name).is_dir()):
+        _list_folder(expand_path(name), output)
+    elif "/" in name:
+        _show_repo(name, hub.access(), output)
+    else:
+        _list_all(words, output)
 
 
 def _list_all(words: Sequence[str], output: Output) -> None:
@@ -110,9 +93,9 @@ def _list_folder(folder: Path, output: Output) -> None:
 
     found = models_in_place(folder)
     if output.as_json:
-        from ggbench.show.model_documents import MODELS_IN_FOLDER
+        from ggbench.show.model_documents import MODELS
 
-        output.record(MODELS_IN_FOLDER, {"rows": found})
+        output.record(MODELS, {"rows": [], "files": found})
     else:
         from ggbench.show.models import folder_answer
 
@@ -156,10 +139,10 @@ def _repo_ref(repo: str) -> ModelRef:
     )
 
 
-def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> None:
+def _show_search(text: str, access: HubAccess, output: Output) -> None:
     from ggbench.hub.listing import search_repos
 
-    found = search_repos(access, text, limit)
+    found = search_repos(access, text, _MOST_REPOS)
     if output.as_json:
         from ggbench.show.model_documents import SEARCH
 

@@ -11,7 +11,7 @@ from ggbench.commands.options import option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 from ggbench.models.published import PublishedRow, load_published, load_sources
-from ggbench.models.published.benches import BenchedRow, benches_csv, load_benches
+from ggbench.models.published.benches import BenchedRow, load_benches
 from ggbench.models.published.selection import AnyRow, filter_published
 
 ACCEPTANCE = "acceptance"
@@ -50,17 +50,9 @@ ACCEPTANCE = "acceptance"
     metavar="NAME",
     multiple=True,
 )
-@option("--sort", "Sort by a column, e.g. tok_s; -tok_s sorts in descending order.", metavar="COLUMN")
-@option(
-    "--csv as_csv",
-    "Write CSV with every column to stdout; of llama-bench with --source llama-bench.",
-    is_flag=True,
-)
 @output_options
 def command(
     behind: tuple[str, ...],
-    sort: str | None,
-    as_csv: bool,
     output: Output,
     **filters: str | None,
 ) -> None:
@@ -74,30 +66,19 @@ def command(
     are shown verbatim. Rows of llama-bench, which people published in repositories and issues, cover cards of NVIDIA,
     AMD, Intel and Apple, and CPUs; each has its source. --against published names every difference.
     """
-    if as_csv and output.as_json:
-        raise UsageError("--csv and --json exclude each other", "use one of them")
-    selections = (sort, behind, *filters.values())
+    selections = [each for each in (behind, *filters.values()) if each]
     if filters["source"] == ACCEPTANCE:
-        _list_acceptances(output, [each for each in (as_csv, *selections) if each])
+        _list_acceptances(output, selections)
         return
-    rows, benches = _selected(behind, sort, filters)
-    from ggbench.show.published import (
-        PUBLISHED,
-        published_answer,
-        published_csv,
-        published_record,
-        sources_answer,
-    )
+    rows, benches = _selected(behind, filters)
+    from ggbench.show.published import PUBLISHED, published_answer, published_record, sources_answer
 
     if output.as_json:
         output.record(PUBLISHED, published_record(rows, benches))
-    elif as_csv:
-        click.echo(published_csv(rows) if rows or not benches else benches_csv(benches), nl=False)
-    elif not any(selections):
+    elif not selections:
         output.answer(sources_answer(load_sources(), benches))
     else:
-        column = (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_")
-        output.answer(published_answer(rows, benches, column))
+        output.answer(published_answer(rows, benches, (filters["metric"] or "").lower().replace("-", "_")))
 
 
 def _list_acceptances(output: Output, selections: Sequence[object]) -> None:
@@ -120,12 +101,8 @@ _Rows = tuple[PublishedRow, ...]
 _Benches = tuple[BenchedRow, ...]
 
 
-def _selected(
-    behind: tuple[str, ...], sort: str | None, filters: Mapping[str, str | None]
-) -> tuple[_Rows, _Benches]:
+def _selected(behind: tuple[str, ...], filters: Mapping[str, str | None]) -> tuple[_Rows, _Benches]:
     """Return the rows of documents and those of llama-bench. Raises UnknownName."""
-    from ggbench.show.published import sort_published
-
     everything: tuple[AnyRow, ...] = (*load_published(), *load_benches())
     kept = filter_published(everything, **filters)
     if behind:
@@ -137,4 +114,4 @@ def _selected(
         kept = tuple(row for row in kept if row in leaned_on)
     rows = tuple(row for row in kept if isinstance(row, PublishedRow))
     benches = tuple(row for row in kept if isinstance(row, BenchedRow))
-    return (rows, benches) if sort is None else (sort_published(rows, sort), sort_published(benches, sort))
+    return rows, benches

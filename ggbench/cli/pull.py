@@ -60,7 +60,7 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     after its SHA-256 has been verified. A gated or private repo needs `hf auth login` once; ggbench neither asks for a
     token nor shows one.
 
-    Partial files are blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
+    Partial files are blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models ORG/NAME` shows how
     much has arrived. Do not run `hf cache prune` during a pull: it deletes them.
     """
     from ggbench.commands.output import interruptible

@@ -10,21 +10,20 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, option
 from ggbench.commands.output import Output
 from ggbench.errors import GgbenchError
+from ggbench.text import sanitize
 
 
 @click.command(
     cls=DocumentedCommand,
     examples="""
     ggbench report 3 4 7 -o report.html
-    ggbench report --model qwen1.5-0.5b -o curves.png
+    ggbench report --model qwen1.5-0.5b -o curves.html
     ggbench report 3 4 --without-paths -o report.md
     """,
 )
 @click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
 @option("--model", "Report every run of this MODEL, as it was typed.")
-@option(
-    "-o --output path", "Write to FILE: .html, .md, .csv, .svg or .png.", PATH, metavar="FILE", required=True
-)
+@option("-o --output path", "Write to FILE: .html, .md or .csv.", PATH, metavar="FILE", required=True)
 @option("--without-paths", "Leave out folders, server names, serial numbers.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
@@ -34,13 +33,12 @@ def command(
     """Write a report of stored runs, by their numbers in `ggbench results`.
 
     FILE.html is a single file that needs no network: the runs side by side as `ggbench compare` sets them, sortable
-    tables, curves that show the value under the pointer, memory, quality against speed, and every run in full with the
-    command that repeats it. It can be printed. FILE.svg and FILE.png contain charts (more in FILE-w.svg and so on),
-    FILE.md and FILE.csv the tables.
+    tables, curves that show the value under the pointer, quality against speed, and every run in full with the
+    command that repeats it. It can be printed. FILE.md and FILE.csv have the tables.
     """
     from ggbench.cli.named_runs import chosen_runs
-    from ggbench.files import check_free
-    from ggbench.formats.report import check_ending, report_files, write_all
+    from ggbench.files import check_free, write_as
+    from ggbench.formats.report import check_ending, report_text
     from ggbench.runs.comparable import setting_of
     from ggbench.runs.store.database import Store
     from ggbench.show.listed_runs import SavedRun
@@ -67,5 +65,6 @@ def command(
             from ggbench.show.anonymous import anonymous_run
 
             runs = [anonymous_run(each) for each in runs]
-        contents = report_files(store, runs, path.suffix, apart)
-    output.notice(*(f"saved {saved}" for saved in write_all(contents, path, force=force)))
+        content = report_text(store, runs, path.suffix, apart)
+    write_as(path, content, force=force)
+    output.notice(f"saved {sanitize(str(path))}")

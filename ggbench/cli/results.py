@@ -79,11 +79,9 @@ def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
     if against and nearest_rows(run) is None:
         output.notice(f"run {run_id} has nothing to compare with published rows")
     if output.as_json:
-        fields = run_document(run, against=against)
-        more = {name: getattr(stored, name) for name in ("state", "started_at", "finished_at")}
-        output.record(presenter.documents.stored, fields | more | {"readings": list(readings)})
+        output.record(presenter.documents.one, run_document(run, against=against) | {"readings": readings})
         return
-    show_run(run, readings, output, plot=plot and presenter.has_figures, against=against)
+    show_run(run, output, plot=plot and presenter.has_figures, against=against)
 
 
 @command.command(

@@ -45,7 +45,7 @@ _SHORTEST_S, _LONGEST_S = 1.0, 15.0
 def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) -> None:
     """Announce the targets' downloads, or ask the user if they are large.
 
-    Raises UsageError if an option forbids downloads or nobody can be asked, and NetworkError when offline. If the user
+    Raises UsageError if nobody can be asked, and NetworkError when offline. If the user
     says no, the command ends with exit code 130.
     """
     sizes = [target.download_bytes for target in targets]
@@ -54,8 +54,6 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
         return
     total_bytes = sum(sizes)
     what = f"{wanted[0].model} {in_words([target.quant for target in wanted])} ({format_bytes(total_bytes)})"
-    if hub.no_download:
-        raise UsageError(f"{what} is not on this disk", f"omit --no-download{_pull(wanted)}")
     if hub.access().offline:
         raise NetworkError(
             f"{what} is not on this disk, and --offline or HF_HUB_OFFLINE forbids the network",

@@ -21,16 +21,14 @@ from ggbench.commands.options import MeasureRequest
 from ggbench.commands.output import DOWNLOAD_INTERRUPTED, Output, interruptible
 from ggbench.commands.process import interrupt_sets
 from ggbench.commands.progress import view_of
-from ggbench.engines.contract import DecodeAtDepth
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.machine.readings import BUSY_SHARE, OthersWatch
 from ggbench.models.targets import resolve, resolve_one
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.progress import Finished, ModelReady, Progress, Started, Working
-from ggbench.runs.run import DecodeTiming, Run, Settings
+from ggbench.runs.run import Run, Settings
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
@@ -151,28 +149,36 @@ def measure(
 
     `run` may add further runs. `is_sweep` defaults to whether there are several jobs.
     """
-    experiments = [job.experiment for job in jobs]
-    default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
-    has_downloads = any(job.target.download_bytes for job in jobs)
     times_here = any(job.experiment.measures_speed and job.target.served is None for job in jobs)
-    watch = OthersWatch()
-    if len({type(job.setup) for job in jobs}) == 1:
-        asked.output.notice(*filter(None, [engine_offer(jobs[0].experiment, jobs[0].setup)]))
+    watch, output = OthersWatch(), asked.output
     with Store.open() as store:
-        asked.output.notice(*store.notices, *filter(None, [measuring_elsewhere(store)]))
-        with interruptible(asked.output) if has_downloads else contextlib.nullcontext():
-            context = run_context(
-                store,
-                given_bandwidth=asked.bandwidth,
-                timeout_s=asked.timeout_s or default_s,
-                needs_bandwidth=times_here,
-            )
+        output.notice(*filter(None, [_engine_offer(jobs), *store.notices, measuring_elsewhere(store)]))
+        context = _context_of(jobs, asked, store, times_here)
         if times_here:
-            _warn_of_others(watch.share() or 0.0, asked.output)
+            _warn_of_others(watch.share() or 0.0, output)
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
         measured = _follow(run(context, jobs), context, tuple(jobs), asked, is_sweep=sweeps)
     _advise(measured)
     return measured
+
+
+def _engine_offer(jobs: Sequence[Job]) -> str:
+    """Return the user's own program that could measure on a GPU; empty without any, or for several engines."""
+    return (
+        engine_offer(jobs[0].experiment, jobs[0].setup) if len({type(job.setup) for job in jobs}) == 1 else ""
+    )
+
+
+def _context_of(jobs: Sequence[Job], asked: MeasureRequest, store: Store, needs_bandwidth: bool) -> RunContext:
+    timeouts_s = [job.experiment.timeout_s for job in jobs if job.experiment.timeout_s is not None]
+    has_downloads = any(job.target.download_bytes for job in jobs)
+    with interruptible(asked.output) if has_downloads else contextlib.nullcontext():
+        return run_context(
+            store,
+            given_bandwidth=asked.bandwidth,
+            timeout_s=asked.timeout_s or max(timeouts_s, default=None),
+            needs_bandwidth=needs_bandwidth,
+        )
 
 
 def _warn_of_others(share: float, output: Output) -> None:
@@ -227,8 +233,7 @@ def _advise(measured: MeasureResult) -> None:
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
     runs = [record.run for record in finished]
     names = quant_names([run.subject for run in runs])
-    hints = [*_failure_hints(measured), *_tuning_hints(jobs[: len(finished)], runs)]
-    output.notice(*(f"Hint: {hint}" for hint in hints))
+    output.notice(*(f"Hint: {hint}" for hint in _failure_hints(measured)))
     if output.quiet and measured.error is None:  # --quiet does not hide failures
         _print_failures(runs, names)
     if measured.is_cancelled and any(job.target.download_bytes for job in jobs[len(finished) :]):
@@ -239,10 +244,6 @@ def _print_failures(runs: Sequence[Run], names: Sequence[str]) -> None:
     for run, name in zip(runs, names, strict=True):
         if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
             click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
-
-
-_LOW_W = 0.1
-"""Share of its limit below which W justifies a search for better settings."""
 
 
 def _failure_hints(measured: MeasureResult) -> Iterator[str]:
@@ -257,20 +258,6 @@ def _failure_hints(measured: MeasureResult) -> Iterator[str]:
         yield from itertools.islice(
             (hint for words, hint in job.setup.failure_hints.items() if words in run.reason), 1
         )
-
-
-def _tuning_hints(jobs: Sequence[Job], runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a hint to search for better settings if some W is far below its limit.
-
-    With flash attention on a CPU, W was 4 % of its limit, and other settings three times as fast (scripts/EVIDENCE.md).
-    """
-    for job, run in zip(jobs, runs, strict=True):
-        w_ratio = run.result.w_ratio if isinstance(run.result, DecodeTiming) else None
-        if w_ratio is not None and w_ratio < _LOW_W and not job.setup.unsupported(DecodeAtDepth):
-            tune = experiment_of("tune")
-            search = tune.command(Job(tune, job.target, LlamaConfig(), tune.settings_type()))
-            yield say("hint.tune", quant=job.target.quant, share=format_percent(w_ratio), command=search)
-            return
 
 
 def _less_memory(job: Job, run: Run, *, is_searched: bool) -> Iterator[str]:

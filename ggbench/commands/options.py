@@ -58,9 +58,6 @@ class HubOptions(msgspec.Struct, frozen=True):
             heading="source",
         ),
     ] = False
-    no_download: Annotated[
-        bool, Option("", "Never download a model. Twins are still made.", heading="rare")
-    ] = False
     offline: Annotated[bool, Option("", "Use no network, as HF_HUB_OFFLINE=1 does.", heading="source")] = False
 
     def access(self) -> HubAccess:

@@ -19,7 +19,6 @@ from ggbench.show.words import say
 
 if TYPE_CHECKING:
     from ggbench.commands.measuring import MeasureResult
-    from ggbench.machine.records import MachineReading
 
 
 _PLOT_HEIGHT = 18
@@ -52,11 +51,9 @@ def run_document(run: Run, *, against: str | None = None) -> dict[str, object]:
     return documents.value(run, **({"against": nearest_rows(run)} if against else {}))
 
 
-def show_run(
-    run: Run, readings: Sequence[MachineReading], output: Output, *, plot: bool, against: str | None
-) -> None:
+def show_run(run: Run, output: Output, *, plot: bool, against: str | None) -> None:
     """Show a stored run in full."""
-    answer = presenter_of(run.head.kind).details(run, readings)
+    answer = presenter_of(run.head.kind).details(run)
     if plot and answer.command.endswith(" --plot"):
         answer = replace(answer, command="")
     show_answer(answer, [run], output, plot=plot, against=against)

@@ -12,36 +12,18 @@ import msgspec
 
 from ggbench.errors import BadFile
 from ggbench.formats.imported_run import ImportedRun, SourceFile, read_source
-from ggbench.formats.llama_bench import (
-    BenchRow,
-    as_csv,
-    as_json,
-    as_jsonl,
-    is_csv,
-    is_objects,
-    read_csv,
-    read_objects,
-)
+from ggbench.formats.llama_bench import is_csv, is_objects, read_csv, read_objects
 from ggbench.formats.llama_bench_import import runs_of
-from ggbench.formats.llama_bench_table import as_markdown, is_table, read_table
+from ggbench.formats.llama_bench_table import is_table, read_table
 from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
 from ggbench.machine.records import Imported
 from ggbench.runs.comparable import copies_of, update_facts
 from ggbench.runs.store.database import Store
-from ggbench.show.answer import Answer, Facts, Table
+from ggbench.show.answer import Answer, Table
 from ggbench.show.document import rows_document
 from ggbench.show.figure import figure_values, figures_type, member
 from ggbench.show.words import say
 from ggbench.units import counted
-
-LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
-    "llama-bench-json": as_json,
-    "llama-bench-jsonl": as_jsonl,
-    "llama-bench-csv": as_csv,
-    "llama-bench-md": as_markdown,
-}
-SAMPLES = "csv"
-WHOLE = "json"
 
 _Rows = Callable[[str, str], Iterator[tuple[str, Mapping[str, object]]]]
 
@@ -105,9 +87,7 @@ def imported_answer(kept: Sequence[Kept]) -> Answer:
         command = f"ggbench compare {' '.join(ids)}"
     key = "import.stored" if n_new == len(kept) else "import.some_there"
     text = say(key, runs=counted(n_new, "run"), n_there=len(kept) - n_new)
-    lacks = dict.fromkeys(lack for each in kept for lack in each.imported.mark.lacks)
-    why = [Facts([("lacks", lack) for lack in lacks])]
-    return Answer(text, command, [Table(FIGURES, kept)], why=why)
+    return Answer(text, command, [Table(FIGURES, kept)])
 
 
 def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:

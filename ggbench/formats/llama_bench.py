@@ -1,6 +1,6 @@
-"""llama-bench's rows, read strictly and written completely: JSON, JSON lines and CSV. JSON has every
-repetition, CSV has all fields but no repetitions. Source: `test::get_fields` and `test::get_field_type` of llama.cpp's
-tools/llama-bench/llama-bench.cpp.
+"""llama-bench's rows: JSON, JSON lines and CSV, read strictly, and complete JSON with every repetition.
+
+Source: `test::get_fields` and `test::get_field_type` of llama.cpp's tools/llama-bench/llama-bench.cpp.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile
 from ggbench.machine.records import Cell, ImportedRow
-from ggbench.show.text import without_formula
 from ggbench.text import sanitize, shorten
 
 TOOL = "llama-bench"
@@ -157,13 +156,6 @@ class BenchRow(msgspec.Struct, frozen=True):
             raise BadFile(f"{where}: the test took less than a nanosecond", _HINT)
 
 
-def cell_text(value: Cell) -> str:
-    """Return a value in llama-bench's CSV notation: switches as 0 and 1, fractions with six digits."""
-    if isinstance(value, bool):
-        return str(int(value))
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
-
-
 _HINT = "correct the line, or have llama-bench write the file again"
 
 
@@ -217,10 +209,6 @@ def as_json(rows: Sequence[BenchRow]) -> str:
     return json.dumps([_document(row) for row in rows], indent=2) + "\n"
 
 
-def as_jsonl(rows: Sequence[BenchRow]) -> str:
-    return "".join(f"{json.dumps(_document(row))}\n" for row in rows)
-
-
 def is_objects(text: str) -> bool:
     return text.lstrip().startswith(("[", "{"))
 
@@ -261,19 +249,6 @@ def _document(row: BenchRow) -> dict[str, object]:
     if row.samples_ns:
         document |= {"samples_ns": row.samples_ns, "samples_ts": [round(each, 4) for each in row.samples_ts]}
     return document
-
-
-def as_csv(rows: Sequence[BenchRow]) -> str:
-    """Return a header and a line for each row, with every value quoted, as in llama-bench."""
-    buffer = io.StringIO()
-    buffer.write(",".join(FIELDS) + "\n")
-    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    for row in rows:
-        writer.writerow(
-            without_formula(value) if isinstance(value, str) else cell_text(value)
-            for value in row.whole.values()
-        )
-    return buffer.getvalue()
 
 
 def is_csv(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""llama-bench's rows as runs: tg at any depths is a decode, pp a prefill, and combined pp+tg a speed case.
+"""llama-bench's rows as runs: tg at any depths is a decode, pp a prefill.
 
 Rows that differ only in the test form one run, which keeps the original rows.
 """
@@ -18,7 +18,6 @@ from ggbench.engines.llama.config import FlashAttn, LlamaConfig, SplitMode
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.formats.imported_run import (
     SOURCE,
     ImportedRun,
@@ -34,10 +33,7 @@ from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.recording import PromptTiming
 from ggbench.runs.run import Result, Run, RunHead, Settings
-from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
-from ggbench.text import in_words
-from ggbench.units import counted, format_count
 
 _FLASH_ATTN: dict[object, FlashAttn] = {-1: "auto", 0: "off", 1: "on"}
 _SPLIT_MODES: dict[str, SplitMode] = {"none": "none", "layer": "layer", "row": "row", "tensor": "tensor"}
@@ -49,7 +45,6 @@ class _Measured(msgspec.Struct, frozen=True):
     settings: Settings
     result: Result
     records: Sequence[object]
-    lacks: tuple[str, ...]
 
 
 _Rows = Sequence[BenchRow]
@@ -79,13 +74,8 @@ def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
         return _decode, row.n_gen
     if not row.n_gen:
         return _prefill, 0
-    if row.n_depth:
-        raise BadFile(
-            f"{where}: {row.test} reads a prompt and generates after other tokens, for which ggbench has no"
-            " kind of run",
-            "leave this row out",
-        )
-    return _speed, row.n_gen
+    what = f"{where}: {row.test} times a prompt and its answer together, for which ggbench has no kind of run"
+    raise BadFile(what, "leave this row out")
 
 
 def _decode(rows: _Rows) -> _Measured:
@@ -106,16 +96,8 @@ def _decode(rows: _Rows) -> _Measured:
         latency=window_speed(windows),
         depths=depth_speeds(windows),
     )
-    key = "few_depths" if result.fit is None else "line"
-    timed = say(
-        "lacks.timed",
-        timings=counted(len(windows), "timing"),
-        tokens=counted(n_gen, "token"),
-        depths=in_words([format_count(depth) for depth in depths]),
-    )
-    lacks = (say("lacks.tokens"), say(f"lacks.{key}", timed=timed))
     settings = DecodeSettings(n_gen=n_gen, n_prompt=depths[0], repeat=repeat, n_warmup=0, depths=tuple(depths))
-    return _Measured("decode", settings, result, windows, lacks)
+    return _Measured("decode", settings, result, windows)
 
 
 def _prefill(rows: _Rows) -> _Measured:
@@ -128,19 +110,7 @@ def _prefill(rows: _Rows) -> _Measured:
         timings += [PromptTiming(row.n_prompt, each, n_depth=row.n_depth) for each in elapsed]
     lengths = tuple(dict.fromkeys(row.n_prompt for row in rows))
     repeat = max(speed.repeat for speed in speeds)
-    return _Measured("prefill", PrefillSettings(lengths, repeat), PrefillResult(tuple(speeds)), timings, ())
-
-
-def _speed(rows: _Rows) -> _Measured:
-    """Return prompts and answers timed together: only the total rates are known."""
-    cases = []
-    for row in sorted(rows, key=lambda row: row.n_prompt):
-        case, whole_s = Case(1, row.n_prompt, row.n_gen), row.elapsed_ns / 1e9
-        read_too = (row.n_prompt + row.n_gen) / whole_s
-        cases.append(SpeedCase(CaseEnded(case), tok_s_qwen2_5=row.n_gen / whole_s, tok_s_qwen3=read_too))
-    settings = SpeedSettings(tuple(row.n_prompt for row in rows), rows[0].n_gen)
-    records = [each.ended for each in cases]
-    return _Measured("speed", settings, SpeedResult(tuple(cases)), records, (say("lacks.together"),))
+    return _Measured("prefill", PrefillSettings(lengths, repeat), PrefillResult(tuple(speeds)), timings)
 
 
 def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
@@ -174,18 +144,12 @@ def _run(rows: _Rows, measure: _Measure, file: SourceFile) -> ImportedRun:
 
 
 def _mark(rows: _Rows, measured: _Measured, subject: Subject, file: SourceFile) -> Imported:
-    lacks = [say("lacks.memory")]
-    if not all(row.samples_ns for row in rows):
-        lacks.append(say("lacks.repetitions"))
-    if not all(row.number("avg_ns") or row.samples_ns for row in rows):
-        lacks.append(say("lacks.rounded"))
     contents = sorted((row.record.fields for row in rows), key=repr)
     return Imported(
         tool=TOOL,
         file=file.name,
         file_sha256=file.sha256,
         content_sha256=content_sha256(TOOL, subject.model, subject.quant, measured.kind, contents),
-        lacks=(*measured.lacks, *lacks),
     )
 
 

@@ -123,17 +123,12 @@
   const specs = JSON.parse(document.getElementById("charts").textContent);
   const loader = { load: () => Promise.reject(new Error("a report loads nothing")) };
   async function draw(figure) {
-    const isCurves = figure.dataset.kind === "curves";
-    const tooltip = (_, event, item, value) => {
-      if (value) show(event, [{ text: String(value) }]);
-      else if (!isCurves) hide();
-    };
-    const options = { mode: "vega", renderer: "svg", actions: false, defaultStyle: false, hover: false, loader, tooltip };
+    const options = { mode: "vega", renderer: "svg", actions: false, defaultStyle: false, hover: false, loader };
     const { view } = await vegaEmbed(figure.querySelector(".plot"), specs[figure.dataset.spec], options);
     const keys = [...figure.querySelectorAll(".key")];
     const names = new Map(keys.map((key) => [Number(key.dataset.run), key.textContent.trim().split("   ")[0]]));
     const colors = new Map(keys.map((key) => [Number(key.dataset.run), key.querySelector("i").style.background]));
-    if (isCurves) follow(figure, view, names, colors);
+    follow(figure, view, names, colors);
     const hidden = new Set();
     for (const key of keys) {
       key.addEventListener("click", () => {
@@ -144,7 +139,7 @@
       });
     }
     const buttons = [...figure.querySelectorAll("[data-zoom]")];
-    const whole = buttons.length ? { x: view.scale("x").domain(), y: view.scale("y").domain() } : null;
+    const whole = { x: view.scale("x").domain(), y: view.scale("y").domain() };
     for (const button of buttons) {
       button.addEventListener("click", () => zoom(view, Number(button.dataset.zoom), whole));
     }

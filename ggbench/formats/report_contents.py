@@ -10,7 +10,7 @@ import msgspec
 from ggbench.decisions.compare.comparison import Comparison, columns_of, compare_stored
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts import Chart
+from ggbench.show.charts import LineChart
 from ggbench.show.figure import Figure
 from ggbench.show.listed_runs import SavedRun, plotted_runs
 from ggbench.show.names import model_names, models_title, quant_colors, quant_names, unambiguous_names
@@ -64,7 +64,7 @@ def report_of(store: Store, runs: Sequence[SavedRun], apart: Sequence[str] = ())
     return Report(tuple(runs), None if comparison is None or comparison.is_empty else comparison)
 
 
-def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
+def all_charts(runs: Sequence[SavedRun]) -> tuple[LineChart, ...]:
     """Return the non-empty figures and charts of stored runs. Raises StoreError for an unknown kind."""
     summaries = [one.summary for one in runs]
     kinds = [summary.run.head.kind for summary in summaries]

@@ -1,6 +1,6 @@
 """A report as one HTML file that opens from disk and loads nothing.
 
-Tables and texts are plain HTML; the embedded Vega draws the charts from the same specifications as SVG and PNG. The
+Tables and texts are plain HTML; the embedded Vega draws the charts. The
 content security policy forbids all requests, in case a name smuggles one in.
 """
 
@@ -15,24 +15,14 @@ from importlib.resources import files
 from ggbench import __version__
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.formats.report_contents import Report, all_charts
-from ggbench.show import UNKNOWN
+from ggbench.show import UNKNOWN, letter
 from ggbench.show.answer import Answer, Command, Facts, Part
-from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart
+from ggbench.show.charts import LineChart
 from ggbench.show.figure import Figure, Row
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
-from ggbench.show.vega import (
-    LIMITS,
-    ON_PAPER,
-    ON_SLATE,
-    PAGE,
-    Drawing,
-    as_vega,
-    labels_of,
-    title_of,
-    vega_script,
-)
+from ggbench.show.vega import ON_PAPER, ON_SLATE, as_vega, color_of, curve_colors, vega_script
 from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.units import counted
@@ -78,7 +68,7 @@ def _asset(name: str) -> str:
 
 
 def _colors() -> str:
-    """Return the variables of `vega.PAGE`: on a light page, a dark one, and on paper."""
+    """Return the variables of colours: on a light page, a dark one, and on paper."""
     light = "".join(f"--run{index}:{color};" for index, color in enumerate(ON_PAPER))
     dark = "".join(f"--run{index}:{color};" for index, color in enumerate(ON_SLATE))
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
@@ -121,7 +111,7 @@ def _runs_table(report: Report) -> str:
     """Return the runs with their figures; each is named by its number, in its colour."""
     names = [
         f'<td data-value="{one.run_id}"><a href="#run-{one.run_id}">'
-        f'<span class="run" style="color:{PAGE.color(color)}">{one.run_id}</span></a></td>'
+        f'<span class="run" style="color:{color_of(color)}">{one.run_id}</span></a></td>'
         for one, color in zip(report.runs, report.colors, strict=True)
     ]
     return _table(report.figures, report.summaries, names)
@@ -158,23 +148,20 @@ def _column(figure: Figure[Row], rows: Sequence[Row]) -> list[str]:
     return cells
 
 
-def _chart(report: Report, chart: Chart, specs: list[object]) -> str:
-    drawing = Drawing(PAGE, report.names, is_interactive=True, colors=report.colors)
-    specs.append(as_vega(chart, drawing))
-    figure = chart if isinstance(chart, LineChart) else None
-    keys = "" if isinstance(chart, (BarChart, StackChart)) else _keys(chart, drawing)
-    zoom = (
-        '<span class="zoom"><button type="button" data-zoom="0.5" title="zoom in">+</button>'
-        '<button type="button" data-zoom="2" title="zoom out">−</button>'
-        '<button type="button" data-zoom="0" title="show all">reset</button></span>'
-    )
-    note = how_to_read(figure) if figure else _marks_note(chart)
-    legend = f'<p class="legend">{note}</p>' if note else ""
+_ZOOM = (
+    '<span class="zoom"><button type="button" data-zoom="0.5" title="zoom in">+</button>'
+    '<button type="button" data-zoom="2" title="zoom out">−</button>'
+    '<button type="button" data-zoom="0" title="show all">reset</button></span>'
+)
+
+
+def _chart(report: Report, chart: LineChart, specs: list[object]) -> str:
+    specs.append(as_vega(chart, report.colors))
+    title = chart.y_title[:1].upper() + chart.y_title[1:]
     return (
-        f'<figure class="chart" data-spec="{len(specs) - 1}" data-kind="{"curves" if figure else "marks"}"'
-        f' data-x="{text(figure.x_title) if figure else ""}">'
-        f'<figcaption><h3>{text(title_of(chart))}</h3>{zoom if figure else ""}</figcaption><div class="plot"></div>'
-        f"{keys}{legend}</figure>"
+        f'<figure class="chart" data-spec="{len(specs) - 1}" data-x="{text(chart.x_title)}">'
+        f'<figcaption><h3>{text(title)}</h3>{_ZOOM}</figcaption><div class="plot"></div>'
+        f'{_keys(report, chart)}<p class="legend">{how_to_read(chart)}</p></figure>'
     )
 
 
@@ -192,21 +179,17 @@ def how_to_read(figure: LineChart) -> str:
     return " ".join(meaning for meaning, is_shown in meanings.items() if is_shown)
 
 
-def _keys(chart: Chart, drawing: Drawing) -> str:
-    buttons = "".join(
-        f'<button type="button" class="key" aria-pressed="true" data-run="{index}">'
-        f'<i style="background:{drawing.color(chart, index)}"></i>{text(label)}</button>'
-        for index, label in labels_of(chart, drawing.names).items()
-    )
-    return f'<div class="keys">{buttons}</div>'
-
-
-def _marks_note(chart: Chart) -> str:
-    if isinstance(chart, StackChart):
-        is_outside = any(part.name == OUTSIDE for part in chart.parts)
-        return f"{OUTSIDE.capitalize()}: other memory of the process at its peak." if is_outside else ""
-    has_limits = isinstance(chart, BarChart) and any(bar.limit is not None for bar in chart.bars)
-    return f"{LIMITS[:1].upper()}{LIMITS[1:]}." if has_limits else ""
+def _keys(report: Report, chart: LineChart) -> str:
+    buttons = []
+    for index, color in curve_colors(chart, report.colors).items():
+        curve = chart.curves[index]
+        name = report.names[index] if curve.run is None else curve.name
+        label = "   ".join(filter(None, (f"{letter(index)}  {name}", curve.note)))
+        buttons.append(
+            f'<button type="button" class="key" aria-pressed="true" data-run="{index}">'
+            f'<i style="background:{color}"></i>{text(label)}</button>'
+        )
+    return f'<div class="keys">{"".join(buttons)}</div>'
 
 
 def _origin(one: SavedRun) -> str:
@@ -222,7 +205,7 @@ def _origin(one: SavedRun) -> str:
 def _details(one: SavedRun, name: str) -> str:
     run = one.summary.run
     presenter = presenter_of(run.head.kind)
-    answer = presenter.details(run, one.readings)
+    answer = presenter.details(run)
     return (
         f'<details class="details" id="run-{one.run_id}"><summary>run {one.run_id}, {text(run.head.kind)}, '
         f"{text(name)}: {text(presenter.ending(run))}</summary>"

@@ -169,8 +169,6 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of the file's bytes."""
     content_sha256: str
     """Hash of this run's content, equal for the same rows in any file, so that they are imported once."""
-    lacks: tuple[str, ...] = ()
-    """Data missing in the file, and the consequences, as text."""
 
 
 class ImportedRow(msgspec.Struct, frozen=True):

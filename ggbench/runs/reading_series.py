@@ -21,8 +21,3 @@ def column(records: Iterable[object], name: str) -> NDArray[Any]:
 def gpu_indices(readings: Sequence[MachineReading]) -> list[int]:
     """Return NVML's indices of all GPUs that were read, ascending."""
     return sorted({gpu.index for each in readings for gpu in each.gpus})
-
-
-def gpu_column(readings: Sequence[MachineReading], index: int, name: str) -> NDArray[Any]:
-    """Return all values of a GPU's field of numbers, NaN for None."""
-    return column((gpu for each in readings for gpu in each.gpus if gpu.index == index), name)

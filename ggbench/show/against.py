@@ -90,20 +90,29 @@ def _differences(beside: Beside) -> list[tuple[str, str]]:
 
 def speed_beside(summary: QuantSummary) -> Beside:
     """Return the run's speed beside the nearest published ones of the same model."""
-    decode = summary.decode
-    n_gen = decode.n_gen or None if decode else None
-    longest = max((speed.n_prompt for speed in summary.prefills if not speed.n_depth), default=None)
-    own = own_speed(summary, decode.n_prompt if decode and (n_gen or longest is None) else longest, n_gen)
-    texts = {
-        key: FIGURES[key].text(summary) for key in ("w_tokens_per_ms", "b_ms", "tok_s", "prefill_ms", "bpw")
-    }
+    n_prompt, n_gen = _timed_lengths(summary)
+    own = own_speed(summary, n_prompt, n_gen)
+    keys = ("w_tokens_per_ms", "b_ms", "tok_s", "prefill_ms", "bpw")
     unknown = {"throughput_tok_s": UNKNOWN, "memory_gb": UNKNOWN}
     note = device_of(summary) or "unknown device"
+    if n_gen is not None:
+        note += f"; input {format_count(n_prompt)}, generated {format_count(n_gen)}"
+    return Beside(
+        f"{quant_name(summary.subject)} against published rows",
+        summary.subject.quant,
+        {key: FIGURES[key].text(summary) for key in keys} | unknown,
+        () if own is None else nearest_published(load_published(), own, _NEAREST),
+        note,
+    )
+
+
+def _timed_lengths(summary: QuantSummary) -> tuple[int | None, int | None]:
+    """Return the tokens of the prompt and of the decode that were timed; of prompts alone, the longest."""
+    decode = summary.decode
     if decode is not None and decode.n_gen:
-        note += f"; input {format_count(decode.n_prompt)}, generated {format_count(decode.n_gen)}"
-    near = () if own is None else nearest_published(load_published(), own, _NEAREST)
-    title = f"{quant_name(summary.subject)} against published rows"
-    return Beside(title, summary.subject.quant, texts | unknown, near, note)
+        return decode.n_prompt, decode.n_gen
+    lengths = [speed.n_prompt for speed in summary.prefills if not speed.n_depth]
+    return max(lengths, default=decode.n_prompt if decode else None), None
 
 
 def own_speed(

@@ -22,7 +22,6 @@ from ggbench.text import sanitize
 
 _GAP = 2
 _MOST_NOTES = 3
-_WHY = "sources, rules and the rest: --why"
 
 
 class Table(msgspec.Struct, Generic[Row], frozen=True):
@@ -155,8 +154,6 @@ class Answer(msgspec.Struct, frozen=True):
     """Each changes what a person would do, the most important first; those after the third are behind the answer."""
     why: Sequence[Part] = ()
     """Sources, rules, rejected candidates, and all details."""
-    is_list: bool = False
-    """Whether what is behind is only more of each row, which nobody would miss."""
 
     def __rich__(self) -> Group:
         return self.rich()
@@ -167,8 +164,6 @@ class Answer(msgspec.Struct, frozen=True):
         if self.command:
             head.append(Command(self.command))
         notes = [Text(sanitize(note)) for note in self._front_notes]
-        if any(self._hidden_notes if self.is_list else self._behind) and not why:
-            notes.append(Text(_WHY, "dim"))
         behind = self._behind if why else ()
         blocks: list[Sequence[RenderableType]] = [head, *([_rich(part)] for part in self.parts if part), notes]
         blocks += [[_rich(part)] for part in behind if part]
@@ -193,11 +188,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def _behind(self) -> Sequence[Part]:
-        return (*self._hidden_notes, *self.why)
-
-    @property
-    def _hidden_notes(self) -> Sequence[str]:
-        return [*filter(None, self.notes)][_MOST_NOTES:]
+        return (*[*filter(None, self.notes)][_MOST_NOTES:], *self.why)
 
 
 def _titled(title: str, *lines: str) -> str:

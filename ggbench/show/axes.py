@@ -23,16 +23,13 @@ _ROUNDING = 1e-9
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """One axis, linear or logarithmic. `high` is above `low`; on a logarithmic axis `low` is above zero."""
+    """One axis. `high` is above `low`."""
 
     low: float
     high: float
-    is_log: bool = False
 
     def share(self, value: npt.ArrayLike) -> Floats:
         """Return the place of each value as a share of the axis, 0 at `low` and 1 at `high`."""
-        if self.is_log:
-            return np.log(np.asarray(value, np.float64) / self.low) / math.log(self.high / self.low)
         return (np.asarray(value, np.float64) - self.low) / (self.high - self.low)
 
     def dots(self, value: npt.ArrayLike, count: int) -> Integers:
@@ -41,24 +38,13 @@ class Axis(msgspec.Struct, frozen=True):
 
     def bins(self, value: npt.ArrayLike, count: int) -> Integers:
         """Return which of `count` equal parts of the axis each value is in; `high` is in the last."""
-        if self.is_log:
-            return np.minimum((self.share(value) * count).astype(np.int64), count - 1)
         bins = ((np.asarray(value) - self.low) * (count / (self.high - self.low))).astype(np.int64)
         return np.minimum(bins, count - 1)
 
     def ticks(self, count: int) -> list[float]:
-        if not self.is_log:
-            step = tick_step(self.low, self.high, count)
-            first, last = math.ceil(self.low / step - _ROUNDING), math.floor(self.high / step + _ROUNDING)
-            return [index * step for index in range(first, last + 1)]
-        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        steps: tuple[int, ...] = (1, 2, 5)
-        if len(decades) > count:
-            steps = (1,)
-        elif 2 * len(decades) > count:
-            steps = (1, 3)
-        ticks = [step * 10.0**decade for decade in decades for step in steps]
-        return [tick for tick in ticks if self.low <= tick <= self.high]
+        step = tick_step(self.low, self.high, count)
+        first, last = math.ceil(self.low / step - _ROUNDING), math.floor(self.high / step + _ROUNDING)
+        return [index * step for index in range(first, last + 1)]
 
 
 def tick_step(low: float, high: float, count: int) -> float:
@@ -111,12 +97,10 @@ def _values_range(one: Curve, x: Axis) -> tuple[Any, Any]:
 def axes_of(figure: LineChart, n_ticks: tuple[int, int]) -> tuple[Axis, Axis]:
     """Return the axes of a figure, each from one of its ticks, of which x and y have at most these numbers.
 
-    The ends of y are round, so that they seldom move during a run. Logarithmic axes end at the values.
+    The ends of y are round, so that they seldom move during a run.
     """
     x = x_axis(figure.curves, figure.x_end)
     low, high = y_range(figure, x)
-    if figure.is_log:
-        return Axis(x.low, x.high, is_log=True), Axis(low, max(high, low + figure.least_range), is_log=True)
     step = 10.0 ** math.floor(math.log10(max(high - low, figure.least_range))) / 5
     y = Axis(math.floor(low / step) * step, (math.floor(high / step) + 1) * step)
     return from_a_tick(x, n_ticks[0]), from_a_tick(y, n_ticks[1])

@@ -1,4 +1,4 @@
-"""Data for plots and reports: curves with bands and lines, bars with limits, stacks, and points."""
+"""Data for plots and reports: curves with their bands, fits and limits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.runs.recording import batch_size
 from ggbench.runs.run import Result, Settings
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.figure import interval_key
 from ggbench.show.run_figures import measured_text
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
 from ggbench.stats.intervals import t_95
-from ggbench.text import sanitize
-from ggbench.units import GIB, MIB, format_bytes, format_count, with_unit
+from ggbench.units import format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -40,7 +37,7 @@ class LatencyLine(msgspec.Struct, frozen=True):
 
 class Curve(msgspec.Struct, frozen=True):
     name: str
-    x: Integers
+    x: Integers | Floats
     """Positions from 1 on, repetitions one after the other, or numbers of chunks."""
     y: Floats
     error: Floats | None = None
@@ -53,16 +50,10 @@ class Curve(msgspec.Struct, frozen=True):
     """Whether to draw it paler, behind the others, and without its band."""
     run: int | None = None
     """Index of the run; None if each run has one curve, in order."""
-    is_formula: bool = False
-    """Whether to repeat the letter along the curve, as for a computed one that crosses others."""
 
 
-class Mark(msgspec.Struct, frozen=True):
-    x: float
-    y: float
-    text: str
-    index: int | None = None
-    """Index of the curve that gives the colour; None for the colour of text."""
+FEW = 16
+"""Values up to which each has a mark, as points so far apart are hardly seen."""
 
 
 class LineChart(msgspec.Struct, frozen=True):
@@ -80,8 +71,6 @@ class LineChart(msgspec.Struct, frozen=True):
     """Smaller differences are not worth drawing."""
     y_low: float | None = None
     """The y axis starts here or lower; None for the least value."""
-    marks: tuple[Mark, ...] = ()
-    is_log: bool = False
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
     """Ends of the x and the y axis; None for those of the values."""
 
@@ -197,167 +186,6 @@ def legend_lines(parts: Sequence[str], width: int) -> list[str]:
         else:
             lines += textwrap.wrap(part, width) or [""]
     return lines
-
-
-class Bar(msgspec.Struct, frozen=True):
-    run: int
-    """Index of the run, which determines name, letter and colour."""
-    value: float
-    text: str
-    low: float | None = None
-    """Ends of the interval; None without one."""
-    high: float | None = None
-    limit: float | None = None
-    """Limit by the machine's memory bandwidth; None if unknown."""
-
-
-class StackPart(msgspec.Struct, frozen=True):
-    run: int
-    name: str
-    value: float
-    text: str
-
-
-class ChartPoint(msgspec.Struct, frozen=True):
-    run: int
-    x: float
-    y: float
-    text: str
-    x_ends: tuple[float, float] | None = None
-    y_ends: tuple[float, float] | None = None
-
-
-class BarChart(msgspec.Struct, frozen=True):
-    key: str
-    """Unique among all figures and charts; part of a file's name."""
-    title: str
-    unit: str
-    bars: tuple[Bar, ...]
-    is_less_better: bool = False
-
-
-class StackChart(msgspec.Struct, frozen=True):
-    key: str
-    title: str
-    unit: str
-    parts: tuple[StackPart, ...]
-    totals: tuple[Bar, ...]
-
-
-class PointChart(msgspec.Struct, frozen=True):
-    key: str
-    title: str
-    x_title: str
-    y_title: str
-    points: tuple[ChartPoint, ...]
-
-
-Chart = BarChart | StackChart | PointChart | LineChart
-
-
-def series_of(chart: Chart) -> tuple[int, ...]:
-    """Return the indices with colours of their own, ascending: a figure's curves, or the runs without curves."""
-    match chart:
-        case LineChart():
-            return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))
-        case BarChart():
-            runs = {bar.run for bar in chart.bars}
-        case StackChart():
-            runs = {part.run for part in chart.parts}
-        case PointChart():
-            runs = {point.run for point in chart.points}
-    return tuple(sorted(runs))
-
-
-OUTSIDE = "outside buffers"
-"""The part of a stack outside llama.cpp's buffers."""
-
-
-def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, BarChart]:
-    """Return tokens/s, W and B of each decode with intervals and limits; bounds have no bar."""
-
-    def bars(part: str, name: str) -> tuple[Bar, ...]:
-        found = []
-        for index, summary in enumerate(summaries):
-            of = getattr(summary, part)
-            if of is not None and (shown := getattr(of, name)) is not None:
-                low, high = getattr(of, interval_key(name)) or (None, None)
-                limit = getattr(summary.limit, name, None)
-                found.append(Bar(index, shown, measured_text(of, name), low, high, limit))
-        return tuple(found)
-
-    speeds = bars("latency", "tok_s")
-    w, b = bars("fit", "w_tokens_per_ms"), bars("fit", "b_ms")
-    return (
-        BarChart("speed", "Tokens decoded per second", "tok/s", speeds),
-        BarChart("w", "W: tokens of context that add 1 ms", "tokens/ms", w),
-        BarChart("b", "B: latency of the first token", "ms", b, is_less_better=True),
-    )
-
-
-def memory_stacks(summaries: Sequence[QuantSummary]) -> tuple[StackChart, ...]:
-    """Return a chart of each memory that the runs use: every GPU, and main memory last."""
-    held: dict[str, dict[int, dict[str, int]]] = {}
-    for index, memory in enumerate(summary.memory for summary in summaries):
-        if memory.buffers and memory.n_ctx is not None:
-            for place, parts in _parts_by_place(memory).items():
-                held.setdefault(place, {})[index] = parts
-    places = sorted(held, key=lambda place: (place == _MAIN_MEMORY, place))
-    if len(places) < 2:
-        return (_memory_stack("memory", "Memory by use", next(iter(held.values()), {})),)
-    return tuple(
-        _memory_stack(
-            "memory" if not number else f"memory-{number + 1}", f"Memory by use: {sanitize(place)}", held[place]
-        )
-        for number, place in enumerate(places)
-    )
-
-
-_MAIN_MEMORY = "main memory"
-_USES = "weights", "KV cache", "compute", "output", "draft", OUTSIDE
-"""The parts of a stack from left to right."""
-
-
-def _parts_by_place(memory: Memory) -> dict[str, dict[str, int]]:
-    """Return what a run takes of each memory, by use. Memory outside buffers is left out if several GPUs share it."""
-    found: dict[str, dict[str, int]] = {}
-    for each in memory.buffers:
-        parts = (each.weight_bytes, each.kv_bytes, each.compute_bytes, each.output_bytes)
-        _add(found, each, dict(zip(_USES, parts, strict=False)))
-    for each in memory.draft_buffers:
-        _add(found, each, {"draft": each.total_bytes})
-    in_main = found.get(_MAIN_MEMORY, {})
-    if "weights" in in_main:  # pages of a mapped file that nothing reads take no memory
-        in_main["weights"] += (memory.weight_bytes or 0) - sum(each.weight_bytes for each in memory.buffers)
-    computing = [_MAIN_MEMORY]
-    if memory.weights_on_gpu:
-        computing = [place for place in found if place != _MAIN_MEMORY]
-    if len(computing) == 1:
-        found.setdefault(computing[0], {})[OUTSIDE] = memory.other_bytes or 0
-    return found
-
-
-def _add(found: dict[str, dict[str, int]], buffers: DeviceBuffers, uses: Mapping[str, int]) -> None:
-    parts = found.setdefault(_MAIN_MEMORY if buffers.is_host else buffers.device, {})
-    for name, n_bytes in uses.items():
-        parts[name] = parts.get(name, 0) + n_bytes
-
-
-def _memory_stack(key: str, title: str, held: Mapping[int, Mapping[str, int]]) -> StackChart:
-    totals = {index: sum(parts.values()) for index, parts in held.items()}
-    unit, unit_bytes = ("GiB", GIB) if max(totals.values(), default=0) >= GIB else ("MiB", MIB)
-    return StackChart(
-        key,
-        title,
-        unit,
-        tuple(
-            StackPart(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))
-            for name in _USES
-            for index, parts in held.items()
-            if (n_bytes := parts.get(name))
-        ),
-        tuple(Bar(index, n_bytes / unit_bytes, format_bytes(n_bytes)) for index, n_bytes in totals.items()),
-    )
 
 
 def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> LineChart:

@@ -1,10 +1,9 @@
-"""Theoretical limits: the figures of each scheme, the answer with what is behind it, plots and JSON."""
+"""Theoretical limits: the figures of each scheme, the answer with what is behind it, and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import GenericAlias
-from typing import TYPE_CHECKING
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import UNKNOWN
@@ -25,7 +24,6 @@ from ggbench.sizing.theory.limits import (
     PromptLimit,
     Regime,
     SchemeLimits,
-    decode_latency_ms,
 )
 from ggbench.sizing.theory.weights import Parameters
 from ggbench.text import in_words
@@ -39,10 +37,6 @@ from ggbench.units import (
     format_number,
     format_params,
 )
-
-if TYPE_CHECKING:
-    from ggbench.show.charts import LineChart
-
 
 _PREFILL_LENGTHS = (512, 4096, 32768)
 
@@ -129,22 +123,15 @@ def _count(key: str, header: str) -> Figure[Parameters]:
 
 _COUNTS: Sequence[Figure[Parameters]] = (
     _count("total", "parameters"),
-    _count("layers", "in layers"),
-    _count("experts", "in experts"),
     _count("lm_head", "in lm_head"),
     _count("embedding", "in embedding"),
     _count("active", "active"),
-    _count("layers_active", "active in layers"),
-    member("n_expert", "experts"),
-    member("n_expert_used", "used for a token"),
 )
 _CACHE: Sequence[Figure[KvCache]] = (
     member("type_k", "K"),
     member("type_v", "V"),
     member("bytes_per_token", "KV of a token", format_bytes),
-    member("params_per_token", "numbers of a token"),
     member("window", "window"),
-    member("windowed_bytes_per_token", "KV of windows", format_bytes, "windowed.n_bytes"),
     member("state_bytes", "states", format_bytes),
     member("remark", "cache"),
 )
@@ -157,92 +144,17 @@ def _prefill(rows: Sequence[SchemeLimits]) -> list[Part]:
         return []
     longest = min(row.prefill.longest for row in drawn if row.prefill)
     lengths = [length for length in _PREFILL_LENGTHS if length <= longest]
-    figures = [figure for length in lengths for figure in _prompt_figures(length)]
     knees = Figure[SchemeLimits]("knees", "knees", lambda row: knees_text(row.prefill), unit="tokens")
-    table = Table((SCHEME_FIGURES[0], knees, *figures), drawn, say("limits.prefill"))
+    table = Table((SCHEME_FIGURES[0], knees, *map(_prompt_figure, lengths)), drawn, say("limits.prefill"))
     return [table, say("limits.knees", longest=longest)]
 
 
-def _prompt_figures(n: int) -> tuple[Figure[SchemeLimits], Figure[SchemeLimits]]:
-    def at(ms: Callable[[PrefillLimit], str]) -> Callable[[SchemeLimits], str | None]:
-        return lambda row: None if row.prefill is None else ms(row.prefill)
+def _prompt_figure(n: int) -> Figure[SchemeLimits]:
+    def bound(row: SchemeLimits) -> str | None:
+        limit = row.prefill
+        return limit and f"{format_number(limit.latency_ms(n), 4)} {limit.bound(n)}"
 
-    def bound(curve: PrefillLimit) -> str:
-        return f"{format_number(curve.latency_ms(n), 4)} {curve.bound(n)}"
-
-    once = at(lambda curve: format_number(curve.floor_ms(n), 4))
-    return (
-        Figure("first_token_ms", format_length(n), at(bound), unit="ms, bound", priority=4),
-        Figure("floor_ms", "KV once", once, unit="ms", priority=5),
-    )
-
-
-_AROUND_KNEES = 6
-"""The plot starts at the first knee divided by this and ends at the last knee times this."""
-_WITHOUT_KNEES = 700
-_POINTS = 640
-
-
-def prefill_figure(rows: Sequence[SchemeLimits]) -> LineChart | None:
-    """Return compute time and read time of a prompt for each scheme, knees marked ◆, on logarithmic axes.
-
-    Only rows with the first row's batch size are drawn.
-    """
-    import numpy as np
-
-    from ggbench.show.charts import Curve, LineChart, Mark
-
-    drawn = [
-        (row, row.prefill) for row in rows if row.prefill is not None and row.batch_size == rows[0].batch_size
-    ]
-    if not drawn:
-        return None
-    prefill = drawn[0][1]
-    knees = [knee for _, each in drawn for knee in each.knees()]
-    first = max(1, min(knees, default=1) // _AROUND_KNEES)
-    last = min(prefill.longest, max(knees, default=_WITHOUT_KNEES) * _AROUND_KNEES)
-    x = np.unique(np.geomspace(first, last, _POINTS).astype(np.int64))
-
-    def curve(name: str, note: str, ms: Callable[[int], float]) -> Curve:
-        return Curve(name, x, np.array([ms(int(n)) for n in x]), np.zeros(len(x)), note=note, is_formula=True)
-
-    curves = [curve(f"read {row.scheme}", f"knees ◆ {knees_text(each)}", each.read_ms) for row, each in drawn]
-    marks = [
-        Mark(knee, each.compute_ms(knee), "◆", index)
-        for index, (_, each) in enumerate(drawn)
-        for knee in each.knees()
-    ]
-    curves.append(curve("compute", "", prefill.compute_ms))
-    return LineChart(
-        "prefill", "first token", "ms", "prompt", "tokens", tuple(curves), marks=tuple(marks), is_log=True
-    )
-
-
-def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> LineChart | None:
-    """Return the latency of one step by position for each scheme; ◆ marks the longest context that fits."""
-    import numpy as np
-
-    from ggbench.show.charts import Curve, LineChart, Mark
-
-    drawn = [row for row in rows if row.b_ms is not None and row.batch_size == rows[0].batch_size]
-    bandwidth = hardware.bandwidth_bytes_per_s
-    if not drawn or bandwidth is None:
-        return None
-    curves, marks = [], []
-    for index, row in enumerate(drawn):
-        last = min(DECODE_POSITIONS[-1], row.max_n_ctx or DECODE_POSITIONS[-1])
-        x = np.unique(np.linspace(1, max(2, last), _POINTS).astype(np.int64))
-        rates = bandwidth, hardware.compute_flop_per_s
-        y = np.array([decode_latency_ms(row.weights, row.kv, *rates, int(n), row.batch_size) for n in x])
-        note = f"W {format_number(row.w_tokens_per_ms, 4)} tokens/ms, B {format_ms(row.b_ms)} ms"
-        if last < DECODE_POSITIONS[-1]:
-            marks.append(Mark(float(x[-1]), float(y[-1]), "◆", index))
-            note += f", fits {format_count(row.max_n_ctx)} ◆"
-        elif row.fits is False:
-            note += ", does not fit"
-        curves.append(Curve(row.scheme, x, y, np.zeros(len(x)), note=note, is_formula=True))
-    titles = "latency of one step", "ms", "position", "tokens"
-    return LineChart("decode", *titles, tuple(curves), y_low=0.0, marks=tuple(marks))
+    return Figure("first_token_ms", format_length(n), bound, unit="ms, bound", priority=4)
 
 
 def knees_text(curve: PrefillLimit | None) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
-from ggbench.machine.records import Imported, MachineReading
+from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -185,11 +185,8 @@ _MORE = (
         lambda run: (run.run and run.run.unsteady) or None,
         meaning="What disturbed the measurement; null if it was steady.",
     ),
-    member("finished_at", "finished", path="stored.finished_at"),
     member("file", "file", path="subject.file"),
-    member("n_samples", "samples", path="stored.n_samples"),
-    member("bpw", "BPW", path="subject.bpw"),
-    *(_measured(key) for key in ("n_ctx", "max_n_ctx", "max_n_ctx_verified", "n_gen", "prefill_ms")),
+    *(_measured(key) for key in ("n_ctx", "max_n_ctx", "n_gen", "prefill_ms")),
     Figure[ListedRun](
         "reason",
         "reason",
@@ -227,14 +224,13 @@ def results_answer(runs: Sequence[ListedRun], n_runs: int, model: str | None = N
     notes = [MARKED_RUN] if any(run.is_unsteady for run in runs) else []
     reasons = Facts([(f"run {run.run_id}", run.note) for run in runs])
     table = Table(LISTED, named_runs(runs), style=lambda run: "" if run.is_completed else "dim")
-    return Answer(text, f"ggbench results show {runs[0].run_id}", [table], notes, [reasons], is_list=True)
+    return Answer(text, f"ggbench results show {runs[0].run_id}", [table], notes, [reasons])
 
 
 class SavedRun(msgspec.Struct, frozen=True):
     summary: QuantSummary
     samples: StoredSamples
     observations: Sequence[object] = ()
-    readings: Sequence[MachineReading] = ()
 
     @classmethod
     def of(cls, store: Store, summary: QuantSummary) -> SavedRun:
@@ -242,7 +238,7 @@ class SavedRun(msgspec.Struct, frozen=True):
         stored = store.load_run(summary.run.run_id)
         recording = read_observations(store, stored)
         bodies = [each.body for each in recording.observations]
-        return cls(summary, store.load_samples(stored.run_id), bodies, recording.readings)
+        return cls(summary, store.load_samples(stored.run_id), bodies)
 
     @classmethod
     def stored(cls, store: Store, stored: StoredRun) -> SavedRun:

@@ -50,17 +50,14 @@ def inspected(file: ModelFile) -> dict[str, object]:
 
 MODELS = rows_document(
     "models",
-    "models",
-    "The catalog, and the files on this disk.",
+    "models [WORD... | FOLDER]",
+    "Models of the catalog, and files on this disk or in a folder.",
     CatalogRow,
     files=list[LocalModel],
 )
-MODELS_IN_FOLDER = rows_document(
-    "models.folder", "models --dir DIR", "The models in and below a folder.", LocalModel
-)
 REPO = rows_document(
     "models.repo",
-    "models --repo ORG/NAME",
+    "models ORG/NAME",
     "A repo of the Hub at one commit.",
     figures_type("Variant", VARIANTS, "A quant of a repo.", {"here_bytes": int, "files": list[Path]}),
     listing=RepoListing,

@@ -76,7 +76,7 @@ def models_answer(catalog: Sequence[CatalogRow], found: Sequence[LocalModel]) ->
     text = say("models.here", models=_total(found), catalog=counted(len(catalog), "model"))
     parts: list[Part] = [Table(LOCAL, found), families]
     every = Table(CATALOG, catalog)
-    return Answer(text, "ggbench pick", parts, [say("models.family")], [every], is_list=True)
+    return Answer(text, "ggbench pick", parts, [say("models.family")], [every])
 
 
 def matching_answer(words: str, catalog: Sequence[CatalogRow], found: Sequence[LocalModel]) -> Answer:
@@ -131,7 +131,6 @@ VARIANTS = (
 REPOS = (
     member("repo", "repo"),
     member("downloads", "downloads in 30 days", priority=1),
-    member("likes", "likes", priority=3),
     member("last_modified", "changed", lambda text: text[:10], priority=2),
     member("gated", "gated", priority=1),
 )
@@ -160,37 +159,23 @@ def search_answer(words: str, found: Sequence[RepoSummary]) -> Answer:
     if not found:
         return Answer(say("models.not_found", words=words))
     text = say("models.found", repos=counted(len(found), "repo"), words=words)
-    return Answer(text, shlex.join(["ggbench", "models", "--repo", found[0].repo]), [Table(REPOS, found)])
+    return Answer(text, shlex.join(["ggbench", "models", found[0].repo]), [Table(REPOS, found)])
 
 
 class _TypeRow(msgspec.Struct, frozen=True):
-    """The tensors of one type."""
+    """The tensors of one type; sizes are None if it is unknown."""
 
-    name: str
-    tensors: Sequence[TensorInfo]
-    all_bytes: int
-
-    @property
-    def n_params(self) -> int:
-        return sum(tensor.n_elements for tensor in self.tensors)
-
-    @property
-    def n_bytes(self) -> int | None:
-        """None if the type is unknown."""
-        return None if self.tensors[0].n_bytes is None else sum(tensor.n_bytes or 0 for tensor in self.tensors)
-
-    @property
-    def share(self) -> float | None:
-        return None if self.n_bytes is None or not self.all_bytes else self.n_bytes / self.all_bytes
-
-    @property
-    def bpw(self) -> float | None:
-        return None if self.n_bytes is None or not self.n_params else self.n_bytes * 8 / self.n_params
+    type: str
+    n_tensors: int
+    n_params: int
+    n_bytes: int | None
+    share: float | None
+    bpw: float | None
 
 
 _TYPES = (
-    member("type", "type", path="name"),
-    Figure[_TypeRow]("n_tensors", "tensors", lambda row: len(row.tensors)),
+    member("type", "type"),
+    member("n_tensors", "tensors"),
     member("n_params", "parameters", format_params),
     member("n_bytes", "size", format_bytes),
     member("share", "share", format_percent),
@@ -201,7 +186,6 @@ _TENSORS = (
     Figure[TensorInfo]("shape", "shape", lambda tensor: " × ".join(map(str, tensor.shape))),
     member("type_name", "type"),
     member("n_bytes", "size", format_bytes),
-    Figure[TensorInfo]("shard", "shard", lambda tensor: tensor.shard + 1),
 )
 
 
@@ -251,25 +235,10 @@ _SHAPE = (
     Figure[ModelFile]("n_expert_used", "used a token", lambda file: file.n_expert_used or None),
     member("sliding_window", "window"),
 )
-_MORE_SHAPE = (
-    Figure[ModelFile]("n_ff", "feed-forward", lambda file: _range(file.n_ff)),
-    member("head_dim_k", "width of a K head"),
-    member("head_dim_v", "width of a V head"),
-    member("n_vocab", "vocabulary"),
-    Figure[ModelFile](
-        "n_windowed_layers",
-        "layers with a window",
-        lambda file: sum(state.window is not None for state in file.states) or None,
-    ),
-    member("version", "GGUF version"),
-    Figure[ModelFile]("n_tensors", "tensors", lambda file: len(file.tensors)),
-    member("header_sha256", "sha256 of the header"),
-)
 _ENCODERS = (
     member("kind", "encoder"),
     member("projector_type", "type"),
     member("image_size", "image", unit="pixels"),
-    member("patch_size", "patch", unit="pixels"),
     member("n_layer", "layers"),
     member("n_embd", "width"),
     member("projection_dim", "for models of width"),
@@ -281,7 +250,7 @@ def header_answer(file: ModelFile, typed: str) -> Answer:
     notes = [say("run.twin")] if file.is_twin else []
     if file.unknown_types:
         notes.append(say("inspect.unknown_types", types=", ".join(file.unknown_types)))
-    types = Table(_TYPES, _type_rows(file.tensors))
+    types = Table(_TYPES, _type_rows(file))
     if is_projector(file):
         return _projector_answer(file, notes, types)
     named = {"name": file.name, "architecture": file.architecture, "size": format_params(file.n_params)}
@@ -312,19 +281,27 @@ def _projector_answer(file: ModelFile, notes: Sequence[str], types: Table[_TypeR
 
 
 def _behind(file: ModelFile) -> list[Part]:
-    items = [(figure.header, figure.text(file)) for figure in _MORE_SHAPE if figure.get(file) is not None]
-    paths = [("path", str(path)) for path in file.paths]
+    header = [*(("path", str(path)) for path in file.paths), ("sha256 of the header", file.header_sha256)]
     metadata = [(key, metadata_text(value)) for key, value in file.metadata.items()]
-    return [Facts([*items, *paths], "Header"), Facts(metadata, "Metadata"), Table(_TENSORS, file.tensors)]
+    return [Facts(header, "Header"), Facts(metadata, "Metadata"), Table(_TENSORS, file.tensors)]
 
 
-def _type_rows(tensors: Iterable[TensorInfo]) -> list[_TypeRow]:
+def _type_rows(file: ModelFile) -> list[_TypeRow]:
     groups: defaultdict[str, list[TensorInfo]] = defaultdict(list)
-    for tensor in tensors:
+    for tensor in file.tensors:
         groups[tensor.type_name].append(tensor)
-    all_bytes = sum(tensor.n_bytes or 0 for group in groups.values() for tensor in group)
-    rows = [_TypeRow(name, group, all_bytes) for name, group in groups.items()]
-    return sorted(rows, key=lambda row: (-(row.n_bytes or 0), row.name))
+    all_bytes = sum(tensor.n_bytes or 0 for tensor in file.tensors)
+    rows = []
+    for name, group in groups.items():
+        n_params, n_bytes = (
+            sum(tensor.n_elements for tensor in group),
+            sum(tensor.n_bytes or 0 for tensor in group),
+        )
+        sizes = (None, None, None)
+        if n_bytes and n_params:
+            sizes = (n_bytes, n_bytes / all_bytes, n_bytes * 8 / n_params)
+        rows.append(_TypeRow(name, len(group), n_params, *sizes))
+    return sorted(rows, key=lambda row: (-(row.n_bytes or 0), row.type))
 
 
 def _range(values: Sequence[int]) -> int | str | None:

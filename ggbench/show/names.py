@@ -31,8 +31,6 @@ _FOLDERS_ABOVE = 2
 """A folder's models are its own files and those of its direct subfolders."""
 
 _NAMED_MODELS = 3
-_MOST_FOLDERS = 3
-"""Maximum number of folders in front of a file's name; if it is still ambiguous, the whole path is the name."""
 
 _NOISE = re.compile(
     r"\b(?:NVIDIA|GeForce|AMD|Intel(?:\(R\))?|Apple) |\((?:R|TM)\)|(?: \d+-Core)? Processor\b| CPU\b| Graphics\b"
@@ -60,20 +58,16 @@ def quant_name(subject: Subject) -> str:
 def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
     """Return the shortest name of each model that, with the quant, distinguishes all files. Printable.
 
-    Models with equal names all get longer ones: with folders in front, or the file's path.
+    Models with equal names all get longer ones: the path, or the file after the model.
     """
     names = [model_name(subject) for subject in subjects]
-    groups: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
-        groups.setdefault(name, []).append(index)
-    for indices in groups.values():
-        group = [subjects[index] for index in indices]
-        for longer in zip(*map(_longer_names, group), strict=True):
-            if _are_unambiguous([names[index] for index in indices], group):
-                break
-            for index, name in zip(indices, longer, strict=True):
-                names[index] = name
-    return tuple(names)
+    found = list(names)
+    for name in dict.fromkeys(names):
+        indices = [index for index, other in enumerate(names) if other == name]
+        if not _are_unambiguous([subjects[index] for index in indices]):
+            for index in indices:
+                found[index] = _long_name(subjects[index])
+    return tuple(found)
 
 
 def quant_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
@@ -109,19 +103,16 @@ def distinct_by_engine(names: Sequence[str], setups: Sequence[EngineConfig]) -> 
 
 
 def engine_names(setups: Sequence[EngineConfig]) -> tuple[str, ...]:
-    """Return the shortest text that distinguishes how each is run: `b1/llama-server`, `llama --flash-attn off`."""
+    """Return what distinguishes how each is run: `/b1/llama-server`, `llama --flash-attn off`."""
     parts = [_engine_parts(setup) for setup in setups]
     common = set.intersection(*({*options} for _, *options in parts))
     programs = {PurePath(program) for program, *_ in parts}
-    depth = next((n for n in range(1, 9) if len({each.parts[-n:] for each in programs}) == len(programs)), 9)
-    return tuple(
-        sanitize(
-            " ".join(
-                ["/".join(PurePath(program).parts[-depth:]), *(each for each in own if each not in common)]
-            )
-        )
-        for program, *own in parts
-    )
+    are_distinct = len({each.name for each in programs}) == len(programs)
+    names = []
+    for program, *own in parts:
+        shown = PurePath(program).name if are_distinct else program
+        names.append(sanitize(" ".join([shown, *(each for each in own if each not in common)])))
+    return tuple(names)
 
 
 def _engine_parts(setup: EngineConfig) -> list[str]:
@@ -192,27 +183,20 @@ def quant_colors(names: Sequence[str]) -> tuple[int, ...]:
     return tuple(map(distinct.index, names)) if len(distinct) > 1 else tuple(range(len(names)))
 
 
-def _are_unambiguous(names: Sequence[str], subjects: Sequence[Subject]) -> bool:
-    """Return whether no two files share name and quant, and no two models a name."""
-    files: dict[tuple[str, str], str] = {}
-    models: dict[str, Subject] = {}
-    for name, subject in zip(names, subjects, strict=True):
+def _are_unambiguous(subjects: Sequence[Subject]) -> bool:
+    """Return whether no two files have the same quant, and all are of one model."""
+    files: dict[str, str] = {}
+    for subject in subjects:
         file = subject.file if _is_path(subject) else PurePath(subject.file).name
-        if file and files.setdefault((name, subject.quant), file) != file:
+        if file and files.setdefault(subject.quant, file) != file:
             return False
-        if models.setdefault(name, subject).has_other_shape(subject):
-            return False
-    return True
+    return not any(subjects[0].has_other_shape(subject) for subject in subjects)
 
 
-def _longer_names(subject: Subject) -> list[str]:
-    """Return increasingly long names, equally many for every subject."""
-    file = PurePath(subject.file)
-    if not _is_path(subject):
-        return [sanitize(f"{subject.model} {file.name}".rstrip())] * (_MOST_FOLDERS + 1)
-    name, folders = _name_in_folder(file), [part for part in file.parent.parts if part != file.anchor]
-    longer = ("/".join((*folders[-count:], name)) for count in range(1, _MOST_FOLDERS + 1))
-    return [*map(sanitize, longer), sanitize(subject.file or subject.model)]
+def _long_name(subject: Subject) -> str:
+    if _is_path(subject):
+        return sanitize(subject.file or subject.model)
+    return sanitize(f"{subject.model} {PurePath(subject.file).name}".rstrip())
 
 
 def _name_in_folder(path: PurePath) -> str:

@@ -33,7 +33,6 @@ from ggbench.sizing.plan_record import (
     Change,
     EnginePlan,
     MemoryPartName,
-    MemoryStack,
     PlannedDevice,
     PlanRow,
 )
@@ -211,17 +210,10 @@ def _n_ubatch(row: PlanRow) -> int | None:
     return None if setup is None or row.n_ctx is None else min(setup.n_ubatch, setup.n_batch, row.n_ctx)
 
 
-def _n_drafted(row: PlanRow) -> int | None:
-    """Return how many tokens are drafted at a time; None without a draft."""
-    return None if row.setup is None or not row.draft_bytes else row.setup.spec_draft_n_max
-
-
 _SETUP: Sequence[Figure[PlanRow]] = (
     Figure("n_ubatch", "n_ubatch", _n_ubatch),
     member("flash_attn", "flash attention"),
-    member("swa_cells", "cells of windows"),
     member("draft_bytes", "draft takes", format_bytes),
-    Figure("spec_draft_n_max", "drafted at most", _n_drafted),
     member("checkpoint_bytes", "checkpoint", format_bytes),
 )
 
@@ -254,20 +246,6 @@ PART_LABELS: Mapping[MemoryPartName, str] = {
     "rs": "states", "compute": "compute", "output": "outputs", "prompt_cache": "prompt cache", "process": "process",
     "reserve": "reserve", "free": "left", "missing": "missing",
 }  # fmt: skip
-
-
-def _part_figure(part: MemoryPartName) -> Figure[MemoryStack]:
-    def sized(stack: MemoryStack) -> int | None:
-        return sum(each.n_bytes for each in stack.parts if each.part == part) or None
-
-    return Figure(part, PART_LABELS[part], sized, format_bytes)
-
-
-_STACK_FIGURES = (
-    member("device", "memory"),
-    *map(_part_figure, PART_LABELS),
-    member("memory_bytes", "total", format_bytes),
-)
 
 
 def at_n_ctx(figure: Figure[PlanRow], rows: Iterable[PlanRow]) -> Figure[PlanRow]:
@@ -577,7 +555,7 @@ def _prompt_cache(budget: Budget, row: PlanRow) -> str:
 
 def _memories_and_changes(row: PlanRow) -> list[Part]:
     """Return a quant's table of each memory, and of what would make it fit."""
-    memories = Table(_STACK_FIGURES, row.stacks, say("plan.memories", quant=row.quant))
+    memories = Table((*DEVICE_FIGURES, _NEEDED), row.devices, say("plan.by_device", quant=row.quant))
     changes = changes_table(say("plan.changes", quant=row.quant, n_ctx=row.n_ctx), row.changes)
     return [memories, changes]
 

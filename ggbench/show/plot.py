@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ggbench.show import letter
 from ggbench.show.axes import Axis, Columns, axes_of, columns_of, tick_decimals, tick_step
-from ggbench.show.charts import Curve, Floats, Integers, LatencyLine, LineChart, legend_lines
+from ggbench.show.charts import FEW, Curve, Floats, Integers, LatencyLine, LineChart, legend_lines
 from ggbench.text import sanitize
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
@@ -34,8 +34,6 @@ _LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
 """Columns between two letters, dashes or points."""
 _Y_LABEL = 8
 """Columns that the numbers of the y axis take at most, as a rule."""
-_FEW = 16
-"""Values up to which each has a mark, as dots so far apart are hardly seen."""
 _LETTER_SHIFT = 5
 """Columns between the letters of neighbouring curves, to keep them apart."""
 
@@ -149,7 +147,7 @@ def draw(figure: LineChart, width: int, height: int) -> tuple[list[list[tuple[st
     """Return rows of text with their ink.
 
     Values are dots with paler errors or single steps behind them, the fit is dashes with the curve's letter, the limit
-    points, and marks are on top. Steps beyond the y axis are marked at its top.
+    points. Steps beyond the y axis are marked at its top.
     """
     n_rows = max(height - 4, 1)
     n_x_ticks, n_y_ticks = max(2, (width - _Y_LABEL) // 12), max(3, n_rows // 3)
@@ -162,8 +160,6 @@ def draw(figure: LineChart, width: int, height: int) -> tuple[list[list[tuple[st
     frame = Frame(x, y, n_columns, n_rows)
     canvas = _Canvas(n_columns, n_rows)
     _draw_curves(canvas, frame, figure)
-    for mark in reversed(figure.marks):  # the first are on top
-        canvas.put(int(frame.x.bins(mark.x, n_columns)), frame.row(mark.y), mark.text, Ink(mark.index))
     y_labels = {frame.row(tick): text for tick, text in labels.items()}
     rows = [[(figure.y_title, Ink())]]
     for row, cells in enumerate(canvas.rows):
@@ -196,8 +192,6 @@ def _draw_curves(canvas: _Canvas, frame: Frame, figure: LineChart) -> None:
 
 
 def _y_labels(y: Axis, n_ticks: int) -> dict[float, str]:
-    if y.is_log:
-        return {tick: format_number(tick, 1) for tick in y.ticks(n_ticks)}
     decimals = tick_decimals(tick_step(y.low, y.high, n_ticks))
     return {tick: format_fixed(tick, decimals) for tick in y.ticks(n_ticks)}
 
@@ -219,31 +213,25 @@ def _x_axis_lines(frame: Frame, n_ticks: int) -> tuple[str, str]:
 def _draw_points(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink) -> None:
     """Mark each of a few values."""
     x, y = frame.x, frame.y
-    if len(one.x) <= _FEW and not one.is_formula:
+    if len(one.x) <= FEW:
         inside = (one.x >= x.low) & (one.x <= x.high) & (one.y >= y.low) & (one.y <= y.high)
         for at, value in zip(one.x[inside].tolist(), one.y[inside].tolist(), strict=True):
             canvas.put(int(x.bins(at, frame.n_columns)), frame.row(value), "•", ink)
 
 
 def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
-    """Draw the limit as points and the fit as dashes, and write the letter: along the fit or formula, or at the end."""
+    """Draw the limit as points and the fit as dashes, and write the letter: along the fit, or at the end."""
     index = ink.curve or 0
     first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
     if one.limit is not None:
         for column, row in frame.line_places(one.limit, first, last, _POINT_EVERY):
             canvas.put(column, row, "·", ink, where_blank=True)
-    if one.fit is not None and not one.dimmed:
-        for column, row in frame.line_places(one.fit, first, last, _DASH_EVERY):
-            canvas.put(column, row, "╌", ink)
-        places = frame.line_places(one.fit, first, last)
-    elif one.is_formula:
-        places = [
-            (column, row) for column, row, _ in frame.cells(values.column, values.typical, values.typical)
-        ]
-    else:
+    if one.fit is None or one.dimmed:
         canvas.put(last, frame.row(float(values.typical[-1])), letter(index), ink)
         return
-    for column, row in places:
+    for column, row in frame.line_places(one.fit, first, last, _DASH_EVERY):
+        canvas.put(column, row, "╌", ink)
+    for column, row in frame.line_places(one.fit, first, last):
         if (column + _LETTER_SHIFT * index) % _LETTER_EVERY == 0:
             canvas.put(column, row, letter(index), ink)
 

@@ -7,13 +7,12 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ggbench.machine.records import MachineReading
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Facts
-from ggbench.show.charts import Chart, LineChart, PlottedRun, memory_stacks, series_of
+from ggbench.show.charts import LineChart, PlottedRun
 from ggbench.show.figure import Figure
 from ggbench.show.metric import Metric, RunFigure, joined, memory_metric
 from ggbench.show.names import row_labels
@@ -59,8 +58,8 @@ class Presenter(abc.ABC):
         """Return the run's results so far in one sentence for a list; empty if there are none. Printable."""
 
     @abc.abstractmethod
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
-        """Return the answer of one run; `readings` are the machine's, for what is behind it."""
+    def details(self, run: Run) -> Answer:
+        """Return the answer of one run."""
 
     def table(self, runs: Sequence[Run]) -> Answer:
         """Return the answer of several runs side by side."""
@@ -77,9 +76,9 @@ class Presenter(abc.ABC):
         """Return figures with a curve for each run, in order; empty for a run of another kind."""
         return ()
 
-    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        """Return the charts of a report besides `figures`; runs may be of other kinds, and charts empty."""
-        return memory_stacks(summaries)
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[LineChart, ...]:
+        """Return the charts of a report besides `line_charts`; runs may be of other kinds, and charts empty."""
+        return ()
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Return the metrics for comparing runs; they have no value for runs of other kinds."""
@@ -123,10 +122,10 @@ def line_charts_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Li
 
 def charts_of(
     kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Sequence[str]
-) -> tuple[Chart, ...]:
+) -> tuple[LineChart, ...]:
     """Return the non-empty charts of runs of these kinds, each once. Raises StoreError."""
     found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(summaries, names)]
-    return tuple({chart.key: chart for chart in found if series_of(chart)}.values())
+    return tuple({chart.key: chart for chart in found if not chart.is_empty}.values())
 
 
 def metrics_of(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:

@@ -1,4 +1,4 @@
-"""What others published: rows and their documents as an answer, JSON and CSV.
+"""What others published: rows and their documents as an answer and JSON.
 
 A value is a number, or the word printed in its place.
 """
@@ -7,29 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import NoneType, UnionType
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.errors import UnknownName
 from ggbench.expect.drafts import AcceptanceRow, acceptance_of_rows
-from ggbench.models.published import (
-    METRICS,
-    WITH_ERRORS,
-    PublishedDocument,
-    PublishedFigure,
-    PublishedRow,
-    load_sources,
-    table_of,
-    versions_of,
-)
-from ggbench.models.published.benches import FIELDS, BenchedRow, BenchSource, load_bench_sources
+from ggbench.models.published import METRICS, PublishedDocument, PublishedRow, load_sources
+from ggbench.models.published.benches import BenchedRow, BenchSource, load_bench_sources
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
-from ggbench.show.figure import Figure, Row, member
-from ggbench.show.text import csv_text
+from ggbench.show.figure import Figure, member
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize, shorten
@@ -37,22 +25,14 @@ from ggbench.units import counted, format_percent
 
 METRIC_FIGURES: Mapping[str, Figure[PublishedRow]] = {
     key: member(key, header, sanitize, f"{key}.printed", unit=unit) for key, header, unit in (
-        ("tok_s", "speed", "tok/s"), ("latency_s", "latency", "s"), ("throughput_tok_s", "throughput", "tok/s"),
-        ("requests_s", "requests", "1/s"), ("latency_improvement", "latency", "better by"),
-        ("throughput_improvement", "throughput", "better by"), ("memory_gb", "memory", "GB"),
+        ("tok_s", "speed", "tok/s"), ("throughput_tok_s", "throughput", "tok/s"), ("memory_gb", "memory", "GB"),
         ("bpw", "BPW", "bits"), ("prefill_ms", "prefill", "ms"), ("w_tokens_per_ms", "W", "tokens/ms"),
-        ("w_percent", "W", "% of theory"), ("b_ms", "B", "ms"), ("b_w16_ms", "B as w16", "ms"),
-        ("b_percent", "B", "% of theory"), ("prefill_tok_s", "prompt", "tok/s"), ("perplexity", "PPL", ""),
-        ("ppl_ratio", "PPL", "of base"), ("ppl_difference", "PPL", "- base"), ("kld", "KLD", "nats"),
-        ("mean_dp_percent", "mean Δp", "%"), ("rms_dp_percent", "RMS Δp", "%"),
-        ("same_top_percent", "same top", "%"), ("file_size_gb", "file", "GB"),
-        ("model_size_gib", "tensors", "GiB"), ("weight_buffer_gb", "weights", "GiB"),
-        ("kv_buffer_mib", "KV", "MiB"), ("max_n_ctx", "longest", "tokens"), ("n_params_b", "parameters", "2^30"),
-        ("kv_params_m", "KV of 1024", "2^20"),
+        ("b_ms", "B", "ms"), ("b_w16_ms", "B as w16", "ms"), ("prefill_tok_s", "prompt", "tok/s"),
+        ("perplexity", "PPL", ""), ("ppl_ratio", "PPL", "of base"), ("kld", "KLD", "nats"),
+        ("same_top_percent", "same top", "%"), ("max_n_ctx", "longest", "tokens"),
     )
 }  # fmt: skip
-"""Metrics as printed."""
-_FIGURES_IN_A_LIST = 4
+"""The metrics of tables, as printed; `--json` has all."""
 _ROWS_IN_A_LIST = 25
 _WIDEST_TITLE = 60
 
@@ -91,71 +71,42 @@ _BENCHED: Sequence[Figure[BenchedRow]] = (
 )
 
 
-def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow], column: str = "") -> Answer:
-    """Return the first rows, of documents with a column or the metrics that most have; `--why` has all."""
+def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow], metric: str = "") -> Answer:
+    """Return the first rows, with the metric asked for before the others; `--why` has all, and their sources."""
     if not (rows or benches):
         return Answer(say("published.none"))
     most = _ROWS_IN_A_LIST // (2 if rows and benches else 1)
-    figures = (*_CONDITIONS, *_stated(rows, column))
-    parts: list[Part] = [_first(figures, rows[:most])] if rows else []
-    parts += [_first(_BENCHED, benches[:most])] if benches else []
-    sources = {row.source for row in rows} | {row.source for row in benches}
-    n_rows = len(rows) + len(benches)
+    asked = [member(metric, metric, sanitize, f"{metric}.printed")] if metric in METRICS else []
+    others = [
+        replace(each, priority=rank) for rank, each in enumerate(METRIC_FIGURES.values()) if each.key != metric
+    ]
+    figures = (*_CONDITIONS, *asked, *others)
+    documents, places = _cited(rows, benches)
+    n_rows, n_sources = len(rows) + len(benches), len(documents) + len(places)
     hidden = n_rows - len(rows[:most]) - len(benches[:most])
-    return Answer(
-        say("published.rows", rows=counted(n_rows, "row"), sources=counted(len(sources), "source")),
-        "",
-        parts,
-        [say("published.more", rows=counted(hidden, "row")) if hidden else ""],
-        [*_tables(rows), Table(_BENCHED, benches if len(benches) > most else ()), Facts(_addresses(benches))],
-    )
+    text = say("published.rows", rows=counted(n_rows, "row"), sources=counted(n_sources, "source"))
+    more = say("published.more", rows=counted(hidden, "row")) if hidden else ""
+    parts: list[Part] = [Table(figures, rows[:most]), Table(_BENCHED, benches[:most])]
+    sources = [(each.id, "; ".join((each.title, *each.remarks))) for each in documents]
+    sources += [(each.id, f"{each.address} {each.remark}".rstrip()) for each in places]
+    every = Table((*figures, member("source", "source")), rows)
+    why: list[Part] = [every, Table(_BENCHED, benches), Facts(sources), Facts(_remarks(rows))]
+    return Answer(text, "", parts, [more], why)
 
 
-def _stated(rows: Sequence[PublishedRow], column: str) -> list[Figure[PublishedRow]]:
-    """Return the metric asked for, or those that most rows have, in the order of a document, which ranks them."""
-    stated = Counter(name for row in rows for name in METRICS if getattr(row, name) is not None)
-    usual = [column] if column in METRICS else dict(stated.most_common(_FIGURES_IN_A_LIST))
-    names = [name for name in METRICS if name in usual]
-    return [replace(METRIC_FIGURES[name], priority=priority) for priority, name in enumerate(names)]
+def _cited(
+    rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
+) -> tuple[list[PublishedDocument], list[BenchSource]]:
+    """Return the documents and the public tables that the rows are from."""
+    cited = {row.source for row in rows} | {row.source for row in benches}
+    documents = [each for each in load_sources() if each.id in cited]
+    return documents, [each for each in load_bench_sources() if each.id in cited]
 
 
-def _first(figures: Sequence[Figure[Row]], rows: Sequence[Row]) -> Table[Row]:
-    """Return a table without what is the same in all rows, which its title says."""
-    alike = {
-        figure.key: figure.text(rows[0])
-        for figure in figures
-        if len(rows) > 1 and not figure.unit and len(set(map(figure.text, rows))) == 1
-    }
-    shared = ", ".join(
-        f"{each.header} {alike[each.key]}" for each in figures if each.get(rows[0]) and each.key in alike
-    )
-    return Table([each for each in figures if each.key not in alike], rows, shared)
-
-
-def _tables(rows: Sequence[PublishedRow]) -> list[Part]:
-    """Return each table of a document with all its figures, versions and remarks."""
-    grouped: dict[tuple[str, str], list[PublishedRow]] = {}
-    for row in rows:
-        grouped.setdefault((row.source, row.table), []).append(row)
-    figures = (*_CONDITIONS, *(METRIC_FIGURES[name] for name in METRICS))
-    parts: list[Part] = []
-    for (source, name), members in grouped.items():
-        table = table_of(members[0])
-        remarks = [versions_text(table.versions), table.remark, *_remarks(members)]
-        parts += [Table(figures, members, f"{source}: {name}"), "\n".join(filter(None, remarks))]
-    return parts
-
-
-def _addresses(benches: Sequence[BenchedRow]) -> list[tuple[str, str]]:
-    known = {source.id: source for source in load_bench_sources()}
-    cited = [known[name] for name in dict.fromkeys(row.source for row in benches)]
-    return [(each.id, " ".join(filter(None, (each.address, each.remark)))) for each in cited]
-
-
-def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
+def _remarks(rows: Sequence[PublishedRow]) -> list[tuple[str, str]]:
     """Return each distinct setting and remark, with its number of rows."""
     found = Counter(text for row in rows for text in (row.note, row.setting, row.remark) if text)
-    return [f"{counted(count, 'row')}: {text}" for text, count in found.items()]
+    return [(counted(count, "row"), text) for text, count in found.items()]
 
 
 def sources_answer(sources: Sequence[PublishedDocument], benches: Sequence[BenchedRow]) -> Answer:
@@ -190,7 +141,7 @@ _KINDS: Sequence[Figure[tuple[str, int, Estimate]]] = (
 _ACCEPTANCES: Sequence[Figure[AcceptanceRow]] = (
     *(member(key, header, priority=priority) for key, header, priority in (
         ("kind", "drafts", 0), ("target", "target", 0), ("draft", "draft", 4), ("task", "task", 2), ("n_draft", "k", 0),
-        ("printed", "printed", 3),
+        ("printed", "printed", 3), ("source", "source", 5),
     )),
     member("acceptance", "accepted", format_percent),
 )  # fmt: skip
@@ -209,12 +160,8 @@ def acceptances_answer(rows: Sequence[AcceptanceRow]) -> Answer:
         "",
         [Table(_KINDS, kinds)],
         [say("published.acceptance"), say("published.acceptance_unknown", rows=counted(unknown, "row"))],
-        [Table(_ACCEPTANCES, [row for row in rows if row.source == source], source) for source in sources],
+        [Table(_ACCEPTANCES, rows)],
     )
-
-
-_FIELDS = PublishedRow.__struct_fields__
-_Sorted = TypeVar("_Sorted", bound=PublishedRow | BenchedRow)
 
 
 class PublishedRows(msgspec.Struct, frozen=True):
@@ -235,43 +182,5 @@ def published_record(
     rows: Sequence[PublishedRow], benches: Sequence[BenchedRow], acceptances: Sequence[AcceptanceRow] = ()
 ) -> PublishedRows:
     """Return rows with their sources for JSON."""
-    cited = {row.source for row in rows} | {row.source for row in benches}
-    sources = [each for each in load_sources() if each.id in cited]
-    places = [each for each in load_bench_sources() if each.id in cited]
-    return PublishedRows(rows, sources, benches, places, acceptances)
-
-
-def published_csv(rows: Sequence[PublishedRow]) -> str:
-    """Return the rows as CSV; empty if not stated; versions as `vLLM 0.6.3; CUDA 12.4`."""
-    errors = [member(f"{name}_error", "", path=f"{name}.error") for name in WITH_ERRORS]
-    cells = (
-        [*(_plain(getattr(row, name)) for name in _FIELDS), *(each.get(row) for each in errors)]
-        for row in (replace(row, versions=versions_text(versions_of(row))) for row in rows)
-    )
-    return csv_text([*_FIELDS, *(each.key for each in errors)], cells)
-
-
-def versions_text(versions: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def sort_published(rows: Sequence[_Sorted], key: str) -> tuple[_Sorted, ...]:
-    """Sort the rows by a column, descending with a leading minus: numbers, then words, then unstated.
-
-    Raises UnknownName.
-    """
-    name, known = key.strip().lstrip("-").lower().replace("-", "_"), dict.fromkeys((*_FIELDS, *FIELDS))
-    if name not in known:
-        raise UnknownName("published column", name, known)
-    values = [_plain(getattr(row, name, None)) for row in rows]
-
-    def of_kind(kind: type | UnionType) -> list[_Sorted]:
-        found = [(value, row) for value, row in zip(values, rows, strict=True) if isinstance(value, kind)]
-        falls = key.strip().startswith("-")
-        return [row for _, row in sorted(found, key=lambda each: each[0] or 0, reverse=falls)]
-
-    return (*of_kind(int | float), *of_kind(str), *of_kind(NoneType))
-
-
-def _plain(cell: PublishedFigure | str | float | None) -> str | int | float | None:
-    return cell.plain if isinstance(cell, PublishedFigure) else cell
+    documents, places = _cited(rows, benches)
+    return PublishedRows(rows, documents, benches, places, acceptances)

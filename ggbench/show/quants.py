@@ -11,19 +11,15 @@ from msgspec.structs import replace
 from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
-from ggbench.machine.records import MachineReading
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside, speed_beside
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import (
-    Chart,
     LineChart,
     PlottedRun,
     batch_sizes,
-    decode_bars,
     latency_figure,
-    memory_stacks,
     prompt_speed,
 )
 from ggbench.show.figure import Figure, bounded_text, facts_of, member
@@ -33,7 +29,6 @@ from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import compare_command, in_turns, run_answer, shared
 from ggbench.show.run_figures import FIGURES, caveats, estimate, figures, rows_of, unsteady_mark, unsteady_note
-from ggbench.show.text import swa_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DepthSpeed, PrefillSpeed
 from ggbench.stats.intervals import Estimate
@@ -104,7 +99,7 @@ def memory_parts(memory: Memory) -> list[Part]:
     return [Table(BUFFERS, memory.buffers, "Memory"), facts]
 
 
-def _quant_answer(run: Run, text: str, readings: Sequence[MachineReading]) -> Answer:
+def _quant_answer(run: Run, text: str) -> Answer:
     """Return the answer of a decode or a prefill, with all other figures behind it."""
     summary = QuantSummary.of([run])
     command = (
@@ -114,7 +109,7 @@ def _quant_answer(run: Run, text: str, readings: Sequence[MachineReading]) -> An
     why: list[Part] = [
         Facts(_model(summary), "Model"),
         *memory_parts(summary.memory),
-        Facts(_facts("p95_ms sample_p50_ms r2 b_ratio w_ratio b_w16_ms", summary), "Latency"),
+        Facts(_facts("b_ratio w_ratio b_w16_ms", summary), "Latency"),
         Facts(serving_facts(run), "Server"),
         Facts(_limit(summary), "Limit by memory bandwidth"),
         Facts(_gpu(summary), "GPU while timing"),
@@ -122,7 +117,7 @@ def _quant_answer(run: Run, text: str, readings: Sequence[MachineReading]) -> An
     parts = [*speed_parts(summary), *([latency_facts(summary)] if run.head.kind == "decode" else ())]
     ended = run.reason if run.reason == STILL_RUNNING else run.outcome.text
     named = f"{quant_name(run.subject)}: {text or ended}."
-    return run_answer(run, Answer(named, command, parts, notes, why), readings)
+    return run_answer(run, Answer(named, command, parts, notes, why))
 
 
 def _facts(keys: str, summary: QuantSummary) -> list[tuple[str, str]]:
@@ -153,14 +148,11 @@ def _model(summary: QuantSummary) -> list[tuple[str, str]]:
     n_batch, n_ubatch = memory.n_batch or setup.n_batch, memory.n_ubatch or setup.n_ubatch
     return [
         ("file", subject.file),
-        ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
         ("quant", say("run.quant_from_name") if subject.is_quant_from_name else ""),
         *_facts("source file_bytes n_params bpw", summary),
-        ("trained for", f"{format_count(subject.n_ctx_train)} tokens" if subject.n_ctx_train else ""),
         *_facts("n_ctx n_prompt n_gen repeat max_n_ctx", summary),
         ("KV cache", ", ".join(setup.cache_types or ())),
         *_facts("kv_bytes_per_token flash_attn", summary),
-        ("windows", swa_text(memory.swa_cells, memory.n_ctx)),
         ("batches", f"n_batch {n_batch}, n_ubatch {n_ubatch}" if n_batch else ""),
         ("options", shlex.join(config_options(setup, without=("n_ctx",)))),
     ]
@@ -171,10 +163,7 @@ def _limit(summary: QuantSummary) -> list[tuple[str, str]]:
     return [*_facts("bandwidth_bytes_per_s limit_w_tokens_per_ms limit_b_ms", summary), ("from", source)]
 
 
-_GPU = (
-    "gpu_temperature_max_c gpu_sm_clock_min_mhz gpu_sm_clock_median_mhz gpu_power_mean_w gpu_energy_per_token_mj"
-    " gpu_throttle"
-)
+_GPU = "gpu_temperature_max_c gpu_sm_clock_min_mhz gpu_power_mean_w gpu_energy_per_token_mj gpu_throttle"
 
 
 def _gpu(summary: QuantSummary) -> list[tuple[str, str]]:
@@ -223,7 +212,7 @@ def _at_depth(depth: int, summary: QuantSummary) -> Estimate | float | None:
 
 _BEHIND = figures(
     "source bpw file_bytes weight_bytes kv_bytes compute_bytes other_bytes peak_bytes n_ctx n_gen p50_ms p99_ms b_ratio"
-    " w_ratio b_w16_ms r2"
+    " w_ratio b_w16_ms"
 )
 
 
@@ -255,8 +244,8 @@ class QuantPresenter(Presenter):
         sizes = sorted({n_seqs for run in runs for n_seqs in batch_sizes(run)}) or [1]
         return tuple(latency_figure(runs, n_seqs) for n_seqs in sizes)
 
-    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        return (*decode_bars(summaries), prompt_speed(summaries, names), *memory_stacks(summaries))
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[LineChart, ...]:
+        return (prompt_speed(summaries, names),)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return decode_metrics(summaries)
@@ -265,8 +254,8 @@ class QuantPresenter(Presenter):
         is_other = vary(decoded_lengths, summaries)
         return ("different lengths: p50, p99 and tok/s are over different positions",) if is_other else ()
 
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
-        return _quant_answer(run, self.answer(run), readings)
+    def details(self, run: Run) -> Answer:
+        return _quant_answer(run, self.answer(run))
 
     def table(self, runs: Sequence[Run]) -> Answer:
         return bench_answer([QuantSummary.of([run]) for run in runs])

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.machine.records import MachineReading
 from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Command, Facts
-from ggbench.show.machine import environment_facts, machine_facts
+from ggbench.show.machine import environment_facts
 from ggbench.show.names import short_device
 from ggbench.show.run_figures import unsteady_note
 from ggbench.show.words import say
@@ -19,7 +18,7 @@ from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import sanitize
 
 
-def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()) -> Answer:
+def run_answer(run: Run, answer: Answer) -> Answer:
     """Return the answer of one run, with what disturbed it as a note, and behind it the machine and the command."""
     environment = run.head.environment
     facts = Facts(
@@ -29,7 +28,7 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
             *(() if environment is None else environment_facts(environment)),
         ]
     )
-    behind = [machine_facts(readings, run.gpu_use), facts, Command(run.head.command, "Again")]
+    behind = [facts, Command(run.head.command, "Again")]
     ended = run.reason if run.is_complete or run.reason == STILL_RUNNING else run.outcome.because(run.reason)
     notes = [
         "" if ended in answer.text else sanitize(ended),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -34,7 +32,9 @@ class RunDocuments(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def one(self) -> Document:
-        return Document(self.kind, f"{self.kind} MODEL QUANT", self.about, self._type({}))
+        members = {"run": Run, "against": list[NearRow] | None, "readings": list[MachineReading] | None}
+        kind = figures_type(self.kind.title(), self.figures, self.about, members)
+        return Document(self.kind, f"{self.kind} MODEL QUANT, results show ID", self.about, kind)
 
     @cached_property
     def several(self) -> Document | None:
@@ -42,19 +42,9 @@ class RunDocuments(msgspec.Struct, frozen=True, dict=True):
             return None
         return several_document(f"{self.kind}.all", f"{self.about} One for each quant.", self.one.kind)
 
-    @cached_property
-    def stored(self) -> Document:
-        about = f"{self.about} As stored."
-        return Document(f"results.{self.kind}", "results show ID", about, self._type(_AS_STORED))
-
     @property
     def all(self) -> tuple[Document, ...]:
-        return (self.one, *([self.several] if self.several else []), self.stored)
-
-    def _type(self, more: Mapping[str, Any]) -> type[msgspec.Struct]:
-        return figures_type(
-            self.kind.title(), self.figures, self.about, {"run": Run, **more, "against": list[NearRow] | None}
-        )
+        return (self.one, *([self.several] if self.several else []))
 
     def value(self, run: Run, **more: object) -> dict[str, object]:
         """Return the members of a run's document."""
@@ -73,7 +63,6 @@ _FILE = (
 _ENDING = (*figures("outcome note"), _REASON, *figures("run_id command"))
 MEASURED = (*_FILE, *(each for key, each in FIGURES.items() if key not in ("source", "depth_tok_s")), _REASON)
 """All figures that a quant may have; speeds at depths are in the record of its run."""
-_AS_STORED = {"state": str, "started_at": str, "finished_at": str | None, "readings": list[MachineReading]}
 
 
 def several_document(name: str, about: str, row: type[msgspec.Struct], **more: type) -> Document:

@@ -223,11 +223,8 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
         "b_w16_ms", "B as w16", "B x 16 / BPW: B scaled to 16 bits per weight, to compare quants of different sizes.",
         "b_w16_ms", 9,
     ),
-    _figure("r2", "R²", "Share of the variance of the mean latencies of blocks that the fit explains.", "fit.r2"),
     _ms("p50_ms", "p50", "Median latency of a token.", "latency.p50_ms", better="less"),
-    _ms("p95_ms", "p95", "Latency that 95 % of the tokens do not exceed.", "latency.p95_ms", 6),
     _ms("p99_ms", "p99", "Latency that 99 % of the tokens do not exceed.", "latency.p99_ms", better="less"),
-    _ms("sample_p50_ms", "sampling", "Median time of the sampler for one token.", "latency.sample_p50_ms", 8),
     _figure(
         "limit_w_tokens_per_ms", "limit of W", "W at the memory bandwidth's limit.", "limit.w_tokens_per_ms",
         unit="tokens/ms",
@@ -243,10 +240,6 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
     ),
     _figure(
         "gpu_sm_clock_min_mhz", "min clock", "Lowest GPU SM clock during timing.", "gpu_use.sm_clock_min_mhz",
-        unit="MHz",
-    ),
-    _figure(
-        "gpu_sm_clock_median_mhz", "SM clock", "Median GPU SM clock during timing.", "gpu_use.sm_clock_median_mhz",
         unit="MHz",
     ),
     _figure("gpu_power_mean_w", "power", "Mean GPU power during timing.", "gpu_use.power_mean_w", unit="W"),

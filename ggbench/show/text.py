@@ -56,19 +56,6 @@ def on_off(is_on: bool | None) -> str:
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
 
-def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
-    """Return the size of sliding-window caches; empty for a model without them."""
-    if swa_cells is None or n_ctx is None:
-        return ""
-    whole = f"all {format_count(n_ctx)}"
-    cells = (
-        f"{format_count(swa_cells)} cells (of {whole} with --swa-full)"
-        if swa_cells < n_ctx
-        else f"{whole} cells"
-    )
-    return f"sliding-window caches of {cells}"
-
-
 SPEED_FROM: Mapping[str, str] = {
     "measured": "a run here",
     "forecast": "a forecast",

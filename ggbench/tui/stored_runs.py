@@ -9,24 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING
 from ggbench.show.listed_runs import ListedRun, named_runs
-from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.units import counted
 
 _NAMED_RUNS = 8
 """Maximum number of runs listed by number in a question."""
-
-
-def may_draw(run: ListedRun) -> bool:
-    """Return whether the run may have figures."""
-    has_steps = run.stored.state == RUNNING or bool(run.stored.n_samples)
-    if has_steps or run.run is None:
-        return has_steps
-    presenter, environment = presenter_of(run.run.head.kind), run.stored.environment
-    is_imported = environment is not None and environment.imported is not None
-    return bool(presenter.plotted) and (is_imported or not presenter.has_samples)
 
 
 MOST_LISTED = 5000

@@ -110,7 +110,7 @@ def test_a_repo_is_planned_and_measured(ggbench: Run, hub: TestHub, repo: str) -
 
 @pytest.mark.usefixtures("machine")
 def test_a_repo_that_is_not_here_is_downloaded_by_decode(ggbench: Run, repo: str) -> None:
-    refused = ggbench("decode", repo, "-n", "300", "--no-download")
+    refused = ggbench("decode", repo, "-n", "300", "--offline")
     assert refused.code != 0 and "Traceback" not in refused.err
     assert ggbench("decode", repo, "nf4", "-n", "300", "--json").json["quant"] == "nf4"
 

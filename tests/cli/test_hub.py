@@ -68,7 +68,7 @@ def test_a_published_file_is_planned_from_afar_as_it_is_here(
 @pytest.mark.llama
 def test_a_gated_repo_may_show_what_it_holds(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
     hub.add_repo("org/gated", files={"m-q8_0.gguf": tiny_twin, "m-q4_0.gguf": tiny_twin}, gated=True)
-    assert ggbench("models", "--repo", "org/gated").code == 0
+    assert ggbench("models", "org/gated").code == 0
     for args in (["plan", "org/gated"], ["decode", "org/gated", "q8_0"], ["pull", "org/gated", "q8_0"]):
         ran = ggbench(*args)
         assert (args, ran.code) == (args, 4)
@@ -114,7 +114,7 @@ def test_a_repo_that_cannot_be_had(
     hub.add_repo("org/there", files={"m-q8_0.gguf": tiny_twin})
     hub.add_repo("org/gated", files={"m-q8_0.gguf": tiny_twin}, gated=True)
     hub.add_repo("org/private", files={"m-q8_0.gguf": tiny_twin}, private=True)
-    listing = [] if name == "org/gated" else [["models", "--repo", name]]
+    listing = [] if name == "org/gated" else [["models", name]]
     for args in (["plan", name], ["pull", name, "q8_0"], ["decode", name, "q8_0"], *listing):
         ran = ggbench(*args)
         assert (args, ran.code) == (args, code)
@@ -137,7 +137,7 @@ def test_an_ambiguous_quant_lists_candidates_with_sizes(ggbench: Run, hub: TestH
 
 def test_no_network_says_what_can_be_done(ggbench: Run, hub: TestHub, repo: str) -> None:
     hub.close()
-    for args in (["plan", repo], ["pull", repo, "q8_0"], ["decode", repo, "q8_0"], ["models", "--repo", repo]):
+    for args in (["plan", repo], ["pull", repo, "q8_0"], ["decode", repo, "q8_0"], ["models", repo]):
         ran = ggbench(*args)
         assert (args, ran.code) == (args, 4)
         assert "Hint: " in ran.err
@@ -224,15 +224,15 @@ def test_the_projector_of_a_repo_is_counted_by_its_header(ggbench: Run, hub: Tes
 
 def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None:
     ggbench("pull", repo, "q8_0")
-    ran = ggbench("models", "--repo", repo, "--why")
+    ran = ggbench("models", repo, "--why")
     assert ran.code == 0
     assert "mmproj-tiny-f16.gguf" in ran.out
     assert ggbench("models", repo, "--offline", "--why").out == ran.out
-    assert ggbench("models", "--repo", repo, "--offline", "--why").out == ran.out
-    again = ggbench("models", "--repo", f"https://huggingface.co/{repo}/tree/main", "--why").out
+    assert ggbench("models", repo, "--offline", "--why").out == ran.out
+    again = ggbench("models", f"https://huggingface.co/{repo}/tree/main", "--why").out
     listed_at = re.compile(r"T\d\d:\d\d:\d\d")
     assert listed_at.sub("", again) == listed_at.sub("", ran.out)
-    document = ggbench("models", "--repo", f"hf:{repo}", "--json").json
+    document = ggbench("models", f"hf:{repo}", "--json").json
     assert [(row["quant"], bool(row["files"])) for row in document["rows"]] == [("bf16", False), ("q8_0", True)]
     assert len(document["listing"]["commit"]) == 40
     assert [each["path"] for each in document["listing"]["sidecars"]] == ["mmproj-tiny-f16.gguf"]
@@ -244,7 +244,7 @@ def test_repos_are_searched(ggbench: Run, repo: str) -> None:
     assert [row["repo"] for row in ran.json["rows"]] == [repo]
     found = ggbench("models", "--search", "tiny")
     assert repo in found.out
-    assert f"ggbench models --repo {repo}\n" in found.out
+    assert f"ggbench models {repo}\n" in found.out
     nothing = ggbench("models", "--search", "zzzz")
     assert (nothing.code, nothing.out.count("\n")) == (0, 1)
     offline = ggbench("models", "--search", "tiny", "--offline")
@@ -265,10 +265,10 @@ def test_decode_downloads_and_the_next_one_asks_nothing(
     again = ggbench("decode", repo, "q8_0", "-n", "300", "--json")
     assert (again.code, again.json["file"]) == (0, row["file"])
     assert len(hub.requests) == asked
-    assert ggbench("prefill", repo, "q8_0", "--lengths", "1", "--no-download", "--offline").code == 0
+    assert ggbench("prefill", repo, "q8_0", "--lengths", "1", "--offline").code == 0
     pasted = f"{hub.url}/{repo}/blob/main/tiny-q8_0.gguf"
     for model in (pasted, f"{repo}/tiny-q8_0.gguf"):
-        ran = ggbench("decode", model, "-n", "300", "--no-download", "--json")
+        ran = ggbench("decode", model, "-n", "300", "--offline", "--json")
         assert ran.json["command"].startswith(f"ggbench decode {repo} q8_0 -n 300")
 
 
@@ -332,9 +332,7 @@ def test_an_interrupted_download_is_no_measurement(
     assert len(machine.workers) == (command == "maxctx")  # its dry run, for which the header is enough
 
 
-def test_options_that_forbid_a_download(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
-    ran = ggbench("decode", repo, "q8_0", "--no-download")
-    assert (ran.code, "ggbench pull" in ran.err) == (2, True)
+def test_offline_forbids_a_download(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
     ran = ggbench("decode", repo, "q8_0", "--offline")
     assert (ran.code, "ggbench pull" in ran.err) == (4, True)
     assert machine.workers == []

@@ -64,10 +64,3 @@ def test_an_error_on_bad_input_says_what_is_accepted(ggbench: Run, args: tuple[s
     assert (ran.code, ran.out) == (2, "")
     assert what in ran.err
     assert len(ran.err.splitlines()) == 2
-
-
-def test_plots_show_the_knees(ggbench: Run) -> None:
-    out = ggbench("limits", "qwen1.5-7b", "w16", "w4", *CARD, "--plot").out
-    assert "◆" in out
-    assert "read w16kv16  knees ◆ 113 and 481" in out
-    assert "w4kv16  W 2064 tokens/ms, B 3.28 ms" in out

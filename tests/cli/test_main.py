@@ -61,7 +61,7 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
         (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is a number of bits", "write 6GB"),
         (["twin", "org/name"], "no model named 'org/name'", "ggbench models"),
         (["decode", "m", "--n-batches", "8"], "'--cache', '--n-batch', '--n-ubatch'", "see: ggbench decode --help"),
-        (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
+        (["models", "a/b/c"], "a/b/c is not a repo", "org/name"),
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
         (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 is too small for the 125 tokens", "omit --n-ctx"),
         (["decode", "no-such-model"], "no model named 'no-such-model'", ""),

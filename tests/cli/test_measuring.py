@@ -60,7 +60,7 @@ def test_speed_at_depths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) ->
     assert benched[0].split()[:5] == ["quant", "tok/s", "at", "1,024", "memory"] and "64.8" in benched[1]
     ran = ggbench("compare", "1", "2", "--json")
     assert [each["metric"] for each in ran.json["depths"]] == ["tok_s_d0", "tok_s_d1024", "tok_s_d4096"]
-    rows = json.loads(ggbench("export", "1", "--format", "llama-bench-json").out)
+    rows = json.loads(ggbench("export", "1", "--format", "llama-bench").out)
     assert [(row["n_gen"], row["n_depth"]) for row in rows] == [(128, 0), (128, 1024)]
 
 

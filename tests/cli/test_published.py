@@ -1,4 +1,4 @@
-"""`ggbench published`: rows filtered, sorted and exported; words never become numbers."""
+"""`ggbench published`: rows filtered; words never become numbers."""
 
 import shutil
 from pathlib import Path
@@ -19,21 +19,10 @@ def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
     assert [source["id"] for source in document["sources"]] == ["qwen2.5-speed"]
 
 
-def test_published_rows_sort_with_words_after_numbers(ggbench: Run) -> None:
-    args = ("published", "--model", "qwen1.5-7b", "--metric", "max_n_ctx", "--json", "--sort")
-    for key, falling in (("max_n_ctx", False), ("-max_n_ctx", True)):
-        values = [row["max_n_ctx"]["value"] for row in ggbench(*args, key).json["rows"]]
-        numbers = [value for value in values if value is not None]
-        assert numbers == sorted(numbers, reverse=falling)
-        assert values[: len(numbers)] == numbers
-        assert len(numbers) > 5
-
-
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("--model", "qwen2.5-8b"), "qwen2.5-7b"), (("--metric", "speed"), "tok_s"), (("--sort", "tok"), "tok_s"),
-        (("--csv", "--json"), "use one of them"),
+        (("--model", "qwen2.5-8b"), "qwen2.5-7b"), (("--metric", "speed"), "tok_s"),
     ],
 )  # fmt: skip
 def test_an_error_on_an_unknown_published_name_lists_the_known_ones(
@@ -62,7 +51,6 @@ def test_published_errors_are_columns(ggbench: Run) -> None:
     args = ("published", "--model", "llama-3-8b", "--quant", "q4_k_m")
     row = ggbench(*args, "--json").json["rows"][1]
     assert (row["perplexity"]["value"], row["perplexity"]["error"]) == (6.407115, 0.039119)
-    assert "6.407115" in (csv := ggbench(*args, "--csv").out) and "perplexity_error" in csv and ",0.039119," in csv
     assert (row["text"], row["n_ctx"], row["base"], row["imatrix"]) == ("wikitext-2", 512, "f16", None)
     assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
     assert "0.031273" in ggbench(*args).out and "llama-bench" in ggbench("published").out
@@ -103,8 +91,6 @@ def test_rows_of_llama_bench_stand_beside_the_documents(ggbench: Run) -> None:
     assert {row["quant"] for row in rows} == {"q4_k_m"}
     assert {row["source"] for row in rows} == {source["id"] for source in sources}
     assert document["rows"] == []
-    csv = ggbench("published", "--source", "llama-bench", "--model", "gpt-oss-20b", "--csv").out
-    assert csv.startswith("source,device,count,backend,model,quant")
 
 
 def test_the_rows_behind_an_estimate_are_listed_with_their_sources(ggbench: Run) -> None:

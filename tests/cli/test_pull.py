@@ -51,8 +51,8 @@ def test_pull_prints_the_path_and_decode_asks_nothing(
 def test_each_file_says_how_it_came(ggbench: Run, hub: TestHub, repo: str, tmp_path: Path, tiny_twin: Path) -> None:
     size = tiny_twin.stat().st_size
     leave_part(repo, tiny_twin)
-    assert re.search(r"^q8_0 .* 53 % ", ggbench("models", "--repo", repo).out, re.MULTILINE)
-    rows = ggbench("models", "--repo", repo, "--json").json["rows"]
+    assert re.search(r"^q8_0 .* 53 % ", ggbench("models", repo).out, re.MULTILINE)
+    rows = ggbench("models", repo, "--json").json["rows"]
     assert [(row["quant"], row["here_bytes"], row["files"]) for row in rows] == [("bf16", 0, []), ("q8_0", 1 << 20, [])]
 
     def pulled(*args: object) -> tuple[int, int, str]:

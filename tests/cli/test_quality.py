@@ -150,8 +150,6 @@ def test_wikitext_2_is_downloaded_and_named(
     hub.add_repo(REPO, {ARCHIVE: archive()})
     machine.answers |= {0: scores()}
     words = (folder, "q4_0", *asked[2:], "--base", "none", "--text", "wikitext-2")
-    refused = ggbench("quality", *words, "--no-download")
-    assert (refused.code, "wikitext-2 is not on this disk" in refused.err) == (2, True)
     refused = ggbench("quality", *words, "--offline")
     assert (refused.code, "run it once online" in refused.err) == (4, True)
     ran = ggbench("quality", *words, "--json")

@@ -100,7 +100,7 @@ def test_inspect_of_a_folder_says_what_lists_its_models(ggbench: Run, tmp_path: 
     (folder := tmp_path / "my models").mkdir()
     refused = ggbench("inspect", folder)
     assert refused.code == 2
-    assert f"its models are listed by: ggbench models --dir '{folder}'" in refused.err
+    assert f"its models are listed by: ggbench models '{folder}'" in refused.err
 
 
 def test_inspect_of_a_download_that_stopped(

@@ -65,7 +65,6 @@ def test_the_fastest_is_named_with_its_lead() -> None:
         "q4_k_m  RTX 4060 Ti 16.0 GiB  11.0 GiB  ✓ 1.00 GiB left     60,160           ~10",
         "",
         "~ from others' rows",
-        "sources, rules and the rest: --why",
     ]
 
 

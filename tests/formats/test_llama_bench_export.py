@@ -1,5 +1,3 @@
-import csv
-import io
 import json
 
 import pytest
@@ -7,8 +5,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.formats.importing import LLAMA_BENCH, keep
-from ggbench.formats.llama_bench import measured_row
+from ggbench.formats.importing import keep
+from ggbench.formats.llama_bench import as_json, measured_row
 from ggbench.formats.llama_bench_export import ExportedRun, export_run
 from ggbench.machine.records import MachineReading
 from ggbench.runs.recording import ModelDescribed, PromptTiming, kind_of
@@ -42,7 +40,7 @@ def test_imported_rows_are_written_as_llama_bench_wrote_them(form: str, store: S
     kept = keep(store, read(f"llama-bench.{form}"))
     rows = [row for each in kept for row in exported(store, each.run_id).rows]
 
-    written = LLAMA_BENCH["llama-bench-json"](rows)
+    written = as_json(rows)
     original = json.loads((PEERS / "llama-bench.json").read_text())
 
     entries = json.loads(written)
@@ -52,15 +50,6 @@ def test_imported_rows_are_written_as_llama_bench_wrote_them(form: str, store: S
         for entry, row in zip(entries, by_test, strict=True):
             assert entry | {"samples_ts": None} == row | {"samples_ts": None}
             assert entry["samples_ts"] == pytest.approx(row["samples_ts"], rel=1e-4)
-
-
-def test_csv_comes_back_line_by_line(store: Store, read: ReadRuns) -> None:
-    kept = keep(store, read("llama-bench.csv"))
-    rows = [row for each in kept for row in exported(store, each.run_id).rows]
-
-    written = LLAMA_BENCH["llama-bench-csv"](rows)
-
-    assert sorted(written.splitlines()) == sorted((PEERS / "llama-bench.csv").read_text().splitlines())
 
 
 def test_a_decode_is_one_row_for_all_its_steps_and_one_for_each_window(store: Store) -> None:
@@ -92,41 +81,8 @@ def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -
     assert exported(store, run_id, with_paths=True).rows[0].whole["model_filename"] == "/cache/twins/q4_k_m.gguf"
 
 
-def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
-    rows = json.loads((PEERS / "llama-bench.json").read_text())
-    name = "=cmd|' /C calc'!A0');DROP TABLE llama_bench;--<script>.gguf"
-    hostile = [row | {"model_filename": name, "model_type": name} for row in rows]
-    kept = keep(store, read("hostile.json", json.dumps(hostile)))
-    found = [row for each in kept for row in exported(store, each.run_id).rows]
-
-    written = list(csv.DictReader(io.StringIO(LLAMA_BENCH["llama-bench-csv"](found))))
-    table = LLAMA_BENCH["llama-bench-md"](found)
-
-    assert {row["model_filename"] for row in written} == {f"'{name}"}
-    assert "<script>" not in table.replace("\\<script\\>", "")
-    assert all(line.replace("\\|", "").count("|") == 8 for line in table.splitlines()[:8])
-
-
-def test_a_table_of_an_unknown_model_can_be_read_again(store: Store, read: ReadRuns) -> None:
-    rows = json.loads((PEERS / "llama-bench.json").read_text())
-    unknown = [{name: value for name, value in row.items() if name not in ("model_type", "backends")} for row in rows]
-    kept = keep(store, read("unknown.json", json.dumps(unknown)))
-    table = LLAMA_BENCH["llama-bench-md"]([row for each in kept for row in exported(store, each.run_id).rows])
-    assert len(list(read("unknown.md", table))) == len(kept)
-
-
-def test_a_table_has_the_cells_and_figures_of_llama_bench(store: Store, read: ReadRuns) -> None:
+def test_means_and_deviations_are_those_of_llama_bench() -> None:
     """They are of its own samples; its deviation of ns comes from integers and differs in the third digit."""
-    kept = keep(store, read("llama-bench.json"))
-    rows = [row for each in kept for row in exported(store, each.run_id).rows]
-    lines = LLAMA_BENCH["llama-bench-md"](rows).splitlines()
-    written, original = (
-        [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-        for table in (lines, (PEERS / "llama-bench.md").read_text().splitlines())
-    )
-    assert written[0] == original[0]
-    assert {tuple(row[:6]) for row in written[2:8]} == {tuple(row[:6]) for row in original[2:8]}
-    assert lines[-1] == "build: 0c1e570 (1)"
     for row in json.loads((PEERS / "llama-bench.json").read_text()):
         ours = measured_row({name: row[name] for name in ("n_prompt", "n_gen", "n_depth")}, row["samples_ns"]).whole
         for name in ("avg_ns", "stddev_ns", "avg_ts", "stddev_ts"):

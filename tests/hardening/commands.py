@@ -50,7 +50,7 @@ def measuring_commands() -> tuple[str, ...]:
     """Return every command that loads a model, by the options that all of them have."""
     from ggbench.cli.main import COMMANDS
 
-    return tuple(name for name in COMMANDS if {"model", "memory_limit_bytes", "no_download"} <= options_of(name))
+    return tuple(name for name in COMMANDS if {"model", "memory_limit_bytes", "yes"} <= options_of(name))
 
 
 def stopped_commands(model: Path, trained: Path | None = None) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ HEADERS = Path(__file__).parent.parent / "data" / "headers"
 _MOST_HEADER_BYTES = 64 << 20
 _COMMANDS = (
     ("inspect", "FILE"), ("inspect", "FILE", "--json"), ("inspect", "FILE", "--why"),
-    ("limits", "FILE", "--gpu", "rtx-4090"), ("models", "--dir", "FOLDER"),
+    ("limits", "FILE", "--gpu", "rtx-4090"), ("models", "FOLDER"),
 )  # fmt: skip
 _REPO = "org/damaged-GGUF"
 _PER_REPO = 40

@@ -92,8 +92,8 @@ def _files(row: Trials, label: str, name: str, place: Path) -> None:
         ["inspect", str(path)],
         ["inspect", str(path), "--why"],
         ["inspect", str(path), "--json"],
-        ["models", "--dir", str(models)],
-        ["models", "--dir", str(models), "--json"],
+        ["models", str(models)],
+        ["models", str(models), "--json"],
         ["limits", str(path), "--gpu", "rtx-4090"],
     ):
         row.run(f"{label}, {' '.join(words[:1])} of a file", *words)
@@ -111,8 +111,8 @@ def _repos(row: Trials, label: str, name: str) -> None:
         hub.add_repo(
             "org/hostile-GGUF", {f"{name.encode('utf-8', 'replace').decode()}-q4_1.gguf": b"GGUF" + bytes(999)}
         )
-        row.run(f"{label} in a repo", "models", "--repo", "org/hostile-GGUF")
-        row.run(f"{label} in a repo", "models", "--repo", "org/hostile-GGUF", "--json")
+        row.run(f"{label} in a repo", "models", "org/hostile-GGUF")
+        row.run(f"{label} in a repo", "models", "org/hostile-GGUF", "--json")
         row.run(f"{label} in a repo", "pull", "org/hostile-GGUF", "q4_1", "--json")
         row.run(f"{label} as a search", "models", "--search", f"x{_argument(name)}")
 
@@ -145,7 +145,7 @@ def _runs(row: Trials, label: str, name: str, place: Path) -> None:
         written = place / f"export-{form}"
         row.run(f"{label}, export --format {form}", "export", words, "--format", form, "-o", str(written))
         _look(row, f"{label}, export --format {form}", written, form)
-    for ending in ("html", "md", "csv", "svg"):
+    for ending in ("html", "md", "csv"):
         written = place / f"report.{ending}"
         row.run(f"{label}, report.{ending}", "report", words, str(failed), "-o", str(written))
         for path in place.glob(f"report*.{ending}"):
@@ -168,20 +168,18 @@ def _look(row: Trials, label: str, path: Path, form: str) -> None:
 
 
 def _harm(text: str, form: str) -> Iterator[str]:
-    if any(character in text for character in "\x1b\x9b\x07\u202e") and not form.endswith(("json", "jsonl")):
+    if any(character in text for character in "\x1b\x9b\x07\u202e") and form not in ("json", "llama-bench"):
         yield "a control character"
-    match form.rsplit("-")[-1] if form != "llama-bench-csv" else "":  # whose cells are exactly llama-bench's
-        case "html" | "svg":
+    match form:
+        case "html":
             tags = _Tags()
             tags.feed(text)
             yield from tags.harm
         case "csv":
             for cells in csv.reader(io.StringIO(text)):
                 yield from (f"a formula: {cell}" for cell in cells if cell[:1] in ("=", "+", "@") and len(cell) > 1)
-        case "json":
+        case "json" | "llama-bench":
             json.loads(text)
-        case "jsonl":
-            [json.loads(line) for line in text.splitlines() if line]
         case "md":
             yield from _shown(_Markdown("commonmark").enable("table").parse(text))
 

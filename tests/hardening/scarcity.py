@@ -98,7 +98,7 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
                 ["pull", f"hf:{_REPO}", "q8_0", "--to", str(target)],
                 ["pull", f"hf:{_REPO}", "q8_0"],
                 ["import", str(Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json")],
-                ["models", "--dir", str(model.parent)],
+                ["models", str(model.parent)],
                 ["decode", str(model), "-n", "300"],
             ]
             for words in writers:

@@ -66,12 +66,12 @@ def damaged_caches(n: int, draw: random.Random, folder: Path) -> Trials:
     with served_hub() as (hub, access):
         hub.add_repo(_REPO, {"m-q4_1.gguf": header})
         list_repo(access, _REPO)
-        ggbench("models", "--repo", _REPO)
+        ggbench("models", _REPO)
         ggbench("plan", f"hf:{_REPO}", "--json")
-        ggbench("models", "--dir", str(models))
+        ggbench("models", str(models))
         places.write_text(json.dumps({"places": [str(models)]}))
         commands = (
-            ("models",), ("models", "--dir", str(models)), ("models", "--repo", _REPO, "--offline"),
+            ("models",), ("models", str(models)), ("models", _REPO, "--offline"),
             ("limits", f"hf:{_REPO}", "m-q4_1.gguf", "--offline", "--gpu", "rtx-4090"),
             ("limits", f"hf:{_REPO}", "m-q4_1.gguf", "--gpu", "rtx-4090"),
             ("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090"),

@@ -35,7 +35,7 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
                 ["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(folder / f"twins-{number}")],
                 ["pull", f"hf:{_REPO}", "q8_0"],
                 ["pull", f"hf:{_REPO}", "q8_0", "--to", str(folder / f"to-{number}")],
-                ["models", "--dir", str(model.parent), "--json"],
+                ["models", str(model.parent), "--json"],
                 ["results", "--json"],
             ):
                 with contextlib.ExitStack() as stack:

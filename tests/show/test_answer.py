@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 from markdown_it import MarkdownIt
-from msgspec.structs import replace
 from rich.console import Console
 
 from ggbench.show.answer import Answer, Facts, Table
@@ -51,15 +50,7 @@ def test_the_answer_is_on_the_first_line_and_the_command_on_the_second() -> None
         "q8_0              —   4,096",
         "",
         "A desktop may take more.",
-        "sources, rules and the rest: --why",
     ]
-
-
-def test_a_list_promises_only_its_notes() -> None:
-    of_rows = replace(ANSWER, is_list=True)
-    assert printed(of_rows) == printed(ANSWER)[:-1]
-    assert printed(of_rows, why=True) == printed(ANSWER, why=True)
-    assert "--why" in printed(replace(of_rows, notes=["one", "two", "three", "four"]))[-1]
 
 
 def test_why_is_below_everything_else() -> None:
@@ -68,7 +59,7 @@ def test_why_is_below_everything_else() -> None:
 
 def test_the_fourth_note_is_behind_the_answer() -> None:
     answer = Answer("", notes=["one", "", "two", "three", "four"])
-    assert printed(answer) == ["one", "two", "three", "sources, rules and the rest: --why"]
+    assert printed(answer) == ["one", "two", "three"]
     assert printed(answer, why=True) == ["one", "two", "three", "", "four"]
     assert printed(answer.front) == ["one", "two", "three"]
     assert answer.markdown(why=True) == "- one\n- two\n- three\n\nfour"

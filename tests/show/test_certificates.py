@@ -52,7 +52,6 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
         "planned 34,560; peak 5.00 GiB of 1.00 GiB; 2 allocations in 0.50 s",
         "",
         "Other programs use GPU memory: desk[2Jtop (pid 911, 300.0 MiB).",
-        "sources, rules and the rest: --why",
     ]
     text = " ".join(render(answer.rich(why=True), 160).split())
     for said in (

@@ -6,26 +6,21 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.axes import BINS, curve_data
 from ggbench.show.charts import (
-    Chart,
     Curve,
     Floats,
     LatencyLine,
     LineChart,
-    decode_bars,
     latency_figure,
-    memory_stacks,
-    series_of,
 )
 from ggbench.show.names import quant_colors
-from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
+from ggbench.show.vega import ON_PAPER, ON_SLATE, as_vega
 from ggbench.stats.intervals import ChunkMean
-from tests.fakes.measured import with_decode, with_run, with_subject
+from tests.fakes.measured import with_run
 
 POSITIONS = np.arange(26, 10_026)
 STAIRS = 10 + np.ceil(POSITIONS / 256)
@@ -55,58 +50,18 @@ def test_every_single_step_is_drawn_even_where_a_bin_has_only_one() -> None:
     """An area from a step to itself has no height: only its outline can be seen."""
     short = figure(Curve("q8_0", POSITIONS[:400], STAIRS[:400] + np.arange(400) % 7))
     assert all(row["lo"] == row["hi"] for row in curve_data(short).bins)
-    band = as_vega(short, Drawing(PAGE, ["q8_0"], is_interactive=True))["marks"][0]["marks"][0]["encode"]["update"]
+    band = as_vega(short, [0])["marks"][0]["marks"][0]["encode"]["update"]
     assert (band["stroke"]["field"], band["fill"]["field"]) == ("s", "s")
     assert band["strokeWidth"]["value"] * band["opacity"]["value"] > 0.3
 
 
-def test_runs_of_a_quant_have_its_colour_in_every_chart(completed: QuantSummary) -> None:
+def test_runs_of_a_quant_have_its_colour() -> None:
     quants = ["q8_0", "q4_k_m", "q8_0"]
     assert quant_colors(quants) == (0, 1, 0)
     assert quant_colors(quants[::2]) == (0, 1), "repeats of one quant would look the same"
-    drawing = Drawing(PAGE, ["a", "b", "c"], is_interactive=True, colors=quant_colors(quants))
     curves = figure(*(Curve(name, POSITIONS, STAIRS) for name in "abc"))
-    summaries = [with_subject(completed, quant=quant) for quant in quants]
-    charts: list[Chart] = [curves, *decode_bars(summaries), *memory_stacks(summaries)]
-    for chart in charts:
-        (color,) = (each for each in as_vega(chart, drawing)["scales"] if each["name"] == "color")
-        assert color["range"] == ["var(--run0)", "var(--run1)", "var(--run0)"]
-
-
-def test_each_memory_has_a_stack_of_its_own(completed: QuantSummary) -> None:
-    """A draft is apart, main memory last, and pages of a mapped file that lie on the GPU are counted once."""
-    gpu = DeviceBuffers("CUDA0", MemoryKind.GPU, weight_bytes=6 << 30, kv_bytes=2 << 30, compute_bytes=1 << 30)
-    host = DeviceBuffers("CPU", MemoryKind.HOST, weight_bytes=1 << 30, output_bytes=1 << 20)
-    memory = Memory(buffers=(gpu, host), draft_buffers=(gpu,), n_ctx=4096, other_bytes=1 << 29)
-    split = with_run(completed, memory=memory)
-    on_cpu = with_run(completed, memory=Memory(buffers=(host,), n_ctx=4096))
-    on_gpu, in_main = memory_stacks([on_cpu, split])
-    assert [(part.name, part.text) for part in on_gpu.parts if part.run] == [
-        ("weights", "6.00 GiB"), ("KV cache", "2.00 GiB"), ("compute", "1.00 GiB"), ("draft", "9.00 GiB"),
-        ("outside buffers", "512.0 MiB"),
-    ]  # fmt: skip
-    assert on_gpu.totals[0].value == sum(part.value for part in on_gpu.parts) == 18.5
-    assert (on_gpu.key, on_gpu.title, series_of(on_gpu)) == ("memory", "Memory by use: CUDA0", (1,))
-    assert [(part.name, part.text) for part in in_main.parts if part.run] == [
-        ("weights", "1.00 GiB"), ("output", "1.00 MiB"),
-    ]  # fmt: skip
-    assert (in_main.key, in_main.title, series_of(in_main)) == ("memory-2", "Memory by use: main memory", (0, 1))
-    assert [chart.title for chart in memory_stacks([on_cpu])] == ["Memory by use"]
-    without_buffers = with_run(completed, memory=Memory(n_ctx=4096, other_bytes=1 << 20))
-    assert series_of(memory_stacks([on_cpu, without_buffers])[0]) == (0,)
-
-
-def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
-    fit, limit = completed.fit, completed.limit
-    assert fit is not None
-    assert limit is not None
-    speeds, (w,), (b,) = (chart.bars for chart in decode_bars([completed]))
-    assert [bar.limit for bar in speeds] == [None]
-    assert (w.value, w.low, w.high, w.limit) == (fit.w_tokens_per_ms, *(fit.w_ci95 or ()), limit.w_tokens_per_ms)
-    assert (b.value, b.low, b.high, b.limit) == (fit.b_ms, *(fit.b_ci95 or ()), limit.b_ms)
-    bound = with_decode(completed, fit=replace(fit, w_tokens_per_ms=None, b_ms=None))
-    assert not decode_bars([bound])[1].bars
-    assert series_of(decode_bars([bound, completed])[2]) == (1,)
+    (color,) = (each for each in as_vega(curves, quant_colors(quants))["scales"] if each["name"] == "color")
+    assert color["range"] == ["var(--run0)", "var(--run1)", "var(--run0)"]
 
 
 def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str = "a") -> QuantSummary:
@@ -124,31 +79,26 @@ def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str 
     return with_run(summary, result=result)
 
 
+def losses(*summaries: QuantSummary) -> list[tuple[int, float, float]]:
+    """The index of each run in the chart of quality over speed, with its speed and its loss."""
+    curves = quality_over_speed(summaries, [""] * len(summaries)).curves
+    return [(index, float(one.x[0]), float(one.y[0])) for index, one in enumerate(curves) if len(one.x)]
+
+
 def test_quality_meets_speed_by_quant(completed: QuantSummary) -> None:
-    chart = quality_over_speed([completed, scored(completed, 12.0, 0.02)])
-    (point,) = chart.points
+    runs = completed, scored(completed, 12.0, 0.02)
     assert completed.latency is not None
-    assert (point.run, point.x, point.y) == (1, completed.latency.tok_s, 0.02)
-    assert "KLD" in chart.y_title
-    mixed = quality_over_speed([completed, scored(completed, 12.0, 0.02), scored(completed, 13.0, None)])
-    assert [point.y for point in mixed.points] == [12.0, 13.0]
-    others = [completed, scored(completed, 12.0, None), scored(completed, 13.0, None, sha256="b")]
-    assert not quality_over_speed(others).points
-    assert not quality_over_speed([scored(completed, 12.0, None)]).points
+    tok_s = completed.latency.tok_s
+    assert losses(*runs) == [(1, tok_s, 0.02)]
+    assert quality_over_speed(runs, ["a", "b"]).y_title == "KLD [nats]"
+    assert losses(*runs, scored(completed, 13.0, None)) == [(1, tok_s, 12.0), (2, tok_s, 13.0)]
+    assert not losses(completed, scored(completed, 12.0, None), scored(completed, 13.0, None, sha256="b"))
+    assert not losses(scored(completed, 12.0, None))
 
 
-def test_names_are_data_and_never_expressions() -> None:
+def test_names_are_not_in_what_vega_evaluates() -> None:
     name = 'a"];window.hacked=1;//\\'
-    drawing = Drawing(PAGE, [name], is_interactive=True)
-    spec = chart_spec(figure(Curve(name, POSITIONS, STAIRS)), drawing)
-    params = spec.pop("params")
-    assert "hacked" in json.dumps(params)
-    assert "hacked" not in json.dumps(spec)
-    vega = as_vega(figure(Curve(name, POSITIONS, STAIRS)), drawing)
-    labels = [signal for signal in vega["signals"] if signal["name"] == "labels"]
-    assert "hacked" in json.dumps(labels)
-    vega["signals"] = [signal for signal in vega["signals"] if signal["name"] != "labels"]
-    assert "hacked" not in json.dumps(vega)
+    assert "hacked" not in json.dumps(as_vega(figure(Curve(name, POSITIONS, STAIRS)), [0]))
 
 
 @pytest.mark.parametrize(("colors", "page"), [(ON_PAPER, "#ffffff"), (ON_SLATE, "#17191c")])

@@ -1,4 +1,4 @@
-"""Tables and plots of the theoretical limits in a terminal."""
+"""Tables of the theoretical limits in a terminal."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,7 @@ from rich.cells import cell_len
 
 from ggbench.machine.known_devices import find_device
 from ggbench.models.reference import parse_model
-from ggbench.show.limits import decode_figure, limits_answer, prefill_figure
-from ggbench.show.plot import plot_text
+from ggbench.show.limits import limits_answer
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import known_hardware, model_limits
 from ggbench.sizing.theory.weights import CountedModel, count_model, count_parameters
@@ -43,27 +42,3 @@ def test_the_limits_in_a_terminal(
     assert max(map(cell_len, text.splitlines())) <= width
     assert "22,072" in text
     assert ("113 and 481" in text, "≤ 73.5" in text) == (why, why)
-
-
-def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
-    model, kv = counted
-    rows = model_limits(model.weights, kv, CARD, 131_072)
-    figure = prefill_figure(rows)
-    assert figure is not None
-    text = plot_text(figure, 80, 20, color=False)
-    golden("limits_prefill_plot.txt", text)
-    plotted, legend = text.split("prompt [tokens]")
-    assert plotted.count("◆") == 6
-    assert "w8kv16  knees ◆ 50 and 544" in legend
-    assert max(map(cell_len, text.splitlines())) <= 80
-
-
-def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
-    model, kv = counted
-    rows = model_limits(model.weights, kv, CARD, 99)
-    figure = decode_figure(rows, CARD)
-    assert figure is not None
-    text = plot_text(figure, 80, 20, color=False)
-    golden("limits_decode_plot.txt", text)
-    assert "w16kv16  W 2064 tokens/ms, B 13.12 ms, fits 22,072 ◆" in text
-    assert text.count("◆") == 2

@@ -1,4 +1,4 @@
-"""Every kind of run by its presenter: one line, a document, and details with what the machine did."""
+"""Every kind of run by its presenter: one line, a document, and details."""
 
 import json
 from collections.abc import Callable
@@ -8,50 +8,17 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
-from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import RESULTS, ListedRun, listed_rows, results_answer
-from ggbench.show.machine import machine_facts
 from ggbench.show.presenter import presenter_of
 from tests.fakes.measured import search_of, with_decode
 from tests.show.conftest import stored
-
-GIB = 1 << 30
-
-
-def readings(n_readings: int = 5) -> list[MachineReading]:
-    """A machine with two GPUs, the first of which warms up."""
-    return [
-        MachineReading(
-            at_ns=index * 10**9,
-            cpu_share=None if index == 0 else 0.5,
-            used_bytes=(8 + index) * GIB,
-            total_bytes=64 * GIB,
-            gpus=(
-                GpuReading(0, "a", sm_clock_mhz=2520 - 15 * index, temperature_c=60.0 + index, power_w=300.0 + index),
-                GpuReading(1, "b", sm_clock_mhz=210),
-            ),
-        )
-        for index in range(n_readings)
-    ]
 
 
 @pytest.mark.parametrize("kind", ["perplexity", "../decode", "os.path", ""])
 def test_an_unknown_kind_is_an_error_with_a_hint(kind: str) -> None:
     with pytest.raises(StoreError, match="no presenter"):
         presenter_of(kind)
-
-
-def test_readings_have_a_section(
-    completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
-) -> None:
-    golden("machine.txt", render(machine_facts(readings(), completed.gpu_use), 80))
-    assert "GPU 1 SM clock" in render(machine_facts(readings()), 80)
-    show = presenter_of("decode")
-    assert "Machine, 5 readings" in render(show.details(completed.run, readings()).rich(why=True))
-    assert "Machine" not in render(show.details(completed.run).rich(why=True))
-    search = search_of(completed.run, 8192)
-    assert "Machine, 5 readings" in render(presenter_of("maxctx").details(search, readings()).rich(why=True))
 
 
 @pytest.mark.parametrize("kind", ["decode", "prefill", "speed", "maxctx", "quality", "tune"])
@@ -81,7 +48,7 @@ def test_a_list_has_each_run_with_its_answer_or_its_reason(completed: QuantSumma
     search = ListedRun.of(stored(replace(search_of(completed.run, 8192, proven=False), run_id=7)))
     assert search.note == "n_ctx 8,192 loads; not proven by a decode."
     document = listed(search)
-    assert (document["run_id"], document["max_n_ctx"], document["max_n_ctx_verified"]) == (7, 8192, False)
+    assert (document["run_id"], document["max_n_ctx"]) == (7, 8192)
     unreadable = ListedRun.of(stored(completed.run, result_json='{"fit": 3}'))
     assert unreadable.run is not None
     assert "written by another version of ggbench" in unreadable.note

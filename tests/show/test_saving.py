@@ -1,4 +1,4 @@
-"""Runs as files: CSV, SVG, and names that nothing has yet."""
+"""Runs as files: CSV, and names that nothing has yet."""
 
 import csv
 import io
@@ -34,11 +34,11 @@ def saved_run(summary: QuantSummary, run_id: int, n_samples: int) -> SavedRun:
 
 def test_rows_are_saved_under_a_new_name(completed: QuantSummary, folder: Path) -> None:
     runs = [saved_run(completed, 1, 3000), saved_run(completed, 4, 100)]
-    (rows,) = save_report(runs, ".csv", folder)
+    rows = save_report(runs, ".csv", folder)
     assert rows.name == "ggbench-runs-1-4.csv"
     assert [row["run_id"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["1", "4"]
     before = rows.read_text()
-    (again,) = save_report(runs, ".csv", folder)
+    again = save_report(runs, ".csv", folder)
     assert again.name == "ggbench-runs-1-4-2.csv"
     assert rows.read_text() == before
 

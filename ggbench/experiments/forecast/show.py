@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.experiments.forecast.record import ForecastResult, result_of
-from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
@@ -106,7 +105,7 @@ class ForecastPresenter(Presenter):
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return _as_expected(W, "w_tokens_per_ms"), _as_expected(B, "b_ms")
 
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+    def details(self, run: Run) -> Answer:
         found = result_of(run)
         speeds = dict(found.tok_s)
         prompts = {n: Estimate(ms.value / 1e3, ms.low / 1e3, ms.high / 1e3) for n, ms in found.prefill_ms}
@@ -117,7 +116,7 @@ class ForecastPresenter(Presenter):
             ("W", f"{bounded_text(found.w_tokens_per_ms)} tokens/ms"),
         ]
         why = [Facts(line, "Latency of a token: (n - 1) / W + B")] if found.b_ms is not None else []
-        return run_answer(run, Answer(self.ending(run), _plan_command([run]), parts, why=why), readings)
+        return run_answer(run, Answer(self.ending(run), _plan_command([run]), parts, why=why))
 
     def table(self, runs: Sequence[Run]) -> Answer:
         rows, names = [QuantSummary.of([run]) for run in runs], row_labels([run.subject for run in runs])

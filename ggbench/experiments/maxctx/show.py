@@ -18,7 +18,6 @@ from ggbench.experiments.maxctx.record import (
     outcome_text,
 )
 from ggbench.machine.readings import name_processes
-from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
@@ -104,7 +103,7 @@ class MaxctxPresenter(Presenter):
             said.append(say("maxctx.fails", n_ctx=fail, outcome=outcome))
         return " ".join(said)
 
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+    def details(self, run: Run) -> Answer:
         found = context_of(run)
         why: list[Part] = [
             _probes(found, run.head.setup.program),
@@ -116,7 +115,7 @@ class MaxctxPresenter(Presenter):
         if found.plan.gpu_processes:
             notes.append(say("maxctx.others", names=name_processes(found.plan.gpu_processes)))
         answer = Answer(self.ending(run), _command(run), [*parts], notes, why)
-        return run_answer(run, answer, readings)
+        return run_answer(run, answer)
 
     def table(self, runs: Sequence[Run]) -> Answer:
         rows = [QuantSummary.of([run]) for run in runs]

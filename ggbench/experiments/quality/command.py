@@ -134,10 +134,6 @@ def _fetch_wikitext(asked: MeasureRequest) -> None:
     access, cancel = asked.hub.access(), threading.Event()
     if find_archive(access) is not None:
         return
-    if asked.hub.no_download:
-        raise UsageError(
-            f"{WIKITEXT_2} is not on this disk", "omit --no-download, or score another text with --text"
-        )
     try:
         with interrupt_sets(cancel), download_progress(asked.output, WIKITEXT_2) as on_progress:
             archive = fetch_archive(access, on_progress=on_progress, cancel=cancel.is_set)

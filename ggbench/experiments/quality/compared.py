@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import load_published
@@ -18,15 +20,14 @@ from ggbench.models.published.selection import OwnScore, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside, published_model
-from ggbench.show.charts import ChartPoint, PointChart
+from ggbench.show.charts import Curve, LineChart
 from ggbench.show.figure import Figure, bounded_text, reader, value_text
 from ggbench.show.metric import Metric, vary
 from ggbench.show.names import kv_name, model_name, row_labels
-from ggbench.show.run_figures import CACHE_TYPES, measured_text
-from ggbench.stats.decode_timing import LatencySummary
-from ggbench.stats.intervals import Estimate, Interval, log_shares
+from ggbench.show.run_figures import CACHE_TYPES
+from ggbench.stats.intervals import Estimate, log_shares
 from ggbench.text import in_words
-from ggbench.units import counted, format_count, format_percent, with_unit
+from ggbench.units import counted, format_count, format_percent
 
 _Figure = Figure[QuantSummary]
 _OTHER_TEXTS = "different texts or chunks"
@@ -209,8 +210,8 @@ _SAME_TOP = Metric(
 METRICS = (KLD, PPL, _SAME_TOP)
 
 
-def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
-    """Return a chart of each quant's loss over its decode speed, best at the lower right.
+def quality_over_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> LineChart:
+    """Return a chart of each quant's loss over its decode speed, best at the lower right, a point for each run.
 
     Loss is the KLD if all have the same base, else PPL; empty if the texts differ. A quality run and a decode are
     paired if model, quant and KV types are equal; the last decode counts.
@@ -218,26 +219,19 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     speeds = {_quant_key(each): each.latency for each in summaries if each.latency is not None}
     scored = [each for each in summaries if scored_text(each)]
     klds = [each for each in scored if scored_base(each) is not None]
-    is_kld, is_comparable = (
-        len(klds) == len(scored) and not vary(scored_base, scored),
-        not vary(_scored_chunks, scored),
-    )
-    metric, title = (KLD, "mean KLD from the base [nats]") if is_kld else (PPL, "PPL")
-    points = []
-    for index, summary in enumerate(summaries):
+    is_kld = len(klds) == len(scored) and not vary(scored_base, scored)
+    is_comparable = not vary(_scored_chunks, scored)
+    metric, y_unit = (KLD, "nats") if is_kld else (PPL, "")
+    curves = []
+    for summary, name in zip(summaries, names, strict=True):
         latency, loss = speeds.get(_quant_key(summary)), metric.value(summary)
+        x, y, half, note = [], [], [], ""
         if latency is not None and loss is not None and is_comparable:
-            speed = with_unit(measured_text(latency, "tok_s"), "tok/s")
-            text = f"{speed}, {metric.topic} {metric.figure.text(summary)}"
-            y_ends = metric.ci95(summary)
-            points.append(ChartPoint(index, latency.tok_s, loss, text, x_ends=_bounded(latency), y_ends=y_ends))
-    return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", title, tuple(points))
-
-
-def _bounded(latency: LatencySummary) -> Interval | None:
-    if latency.tok_s_ci95 is None or latency.tok_s_ci95[1] is None:
-        return None
-    return latency.tok_s_ci95[0], latency.tok_s_ci95[1]
+            x, y, note = [latency.tok_s], [loss], metric.figure.text(summary)
+            low, high = metric.ci95(summary) or (loss, loss)
+            half = [(high - low) / 2]
+        curves.append(Curve(name, np.array(x), np.array(y), np.array(half), note=note))
+    return LineChart("quality-speed", metric.topic, y_unit, "speed", "tok/s", tuple(curves), least_range=1e-6)
 
 
 def _quant_key(summary: QuantSummary) -> tuple[str, ...]:

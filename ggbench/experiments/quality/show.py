@@ -21,13 +21,12 @@ from ggbench.experiments.quality.record import (
     result_of,
 )
 from ggbench.experiments.quality.scores import floats, running_means
-from ggbench.machine.records import MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside
 from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun
+from ggbench.show.charts import Curve, Floats, LineChart, PlottedRun
 from ggbench.show.figure import Figure, facts_of, member, value_text
 from ggbench.show.metric import Metric, RunFigure
 from ggbench.show.presenter import Presenter
@@ -146,8 +145,8 @@ class QualityPresenter(Presenter):
             lines += [f"KLD   {value_text(_last(*scores.running_kld))}", f"same  {same_top} top tokens"]
         return tuple(lines)
 
-    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        return (compared.quality_over_speed(summaries),)
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[LineChart, ...]:
+        return (compared.quality_over_speed(summaries, names),)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return compared.METRICS
@@ -180,17 +179,17 @@ class QualityPresenter(Presenter):
     def beside(self, run: Run) -> Sequence[Beside] | None:
         return [compared.score_beside(run)] if self.answer(run) else None
 
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+    def details(self, run: Run) -> Answer:
         found = result_of(run)
         if found is None:
-            return run_answer(run, Answer(self.ending(run)), readings)
+            return run_answer(run, Answer(self.ending(run)))
         front, further = _scores([run])
         why: list[Part] = [further, Facts(facts_of(_ABOUT, _summary(run)), "Text and base")]
         if found.divergence is not None:
             why.append(Table(_PERCENTILES, found.divergence.kld_percentiles, "KL divergence by percentile"))
         command = self.longer(run) if found.divergence and _is_undecided(found, found.divergence) else ""
         answer = Answer(self.ending(run), command, [front], _about_bases([run]), why)
-        return run_answer(run, answer, readings)
+        return run_answer(run, answer)
 
     def table(self, runs: Sequence[Run]) -> Answer:
         names, rows = list(map(sanitize, compared.row_names(runs))), list(map(_summary, runs))

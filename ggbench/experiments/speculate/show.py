@@ -15,7 +15,6 @@ from ggbench.experiments.speculate.record import (
     result_of,
 )
 from ggbench.experiments.speculate.verdict import best_case, drafting_line, needed_acceptance, verdict
-from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
@@ -114,10 +113,10 @@ class SpeculatePresenter(Presenter):
         common = sorted(set.intersection(*timed)) if timed else []
         return tuple(_break_even(n_depth, k) for n_depth, k in common if n_depth == common[0][0])
 
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+    def details(self, run: Run) -> Answer:
         found = result_of(run)
         if found is None:
-            return run_answer(run, Answer(self.ending(run)), readings)
+            return run_answer(run, Answer(self.ending(run)))
         cases = found.at(found.depths[0]) if len(found.cases) > _MOST_ROWS else found.cases
         front: Part = _texts_table(found.texts) if found.texts else _cases_table(cases)
         different = [f"{each.name} {each.difference}" for each in found.texts if each.difference]
@@ -134,7 +133,7 @@ class SpeculatePresenter(Presenter):
             Facts([("break-even", _RULE), ("draft", draft), ("type", pair.spec_type), ("from", pair.basis)])
         )
         answer = Answer(self.ending(run), drafting_line(run, found), [front], notes, why)
-        return run_answer(run, answer, readings)
+        return run_answer(run, answer)
 
 
 def _break_even(n_depth: int, k: int) -> Metric:
@@ -208,7 +207,7 @@ def _chart(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateRe
             curves.append(Curve(name, x, y, np.zeros(len(y)), note=note, dimmed=run.dimmed, run=index))
             end = max(end, case.k + 1)
     x = np.arange(1, end + 1)
-    curves.append(Curve("without a draft", x, np.ones(len(x)), np.zeros(len(x)), run=0, is_formula=True))
+    curves.append(Curve("without a draft", x, np.ones(len(x)), np.zeros(len(x)), run=0))
     name = "speed over that without a draft"
     if n_depth:
         name += f", depth {format_count(n_depth)}"

@@ -10,7 +10,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, result_of
-from ggbench.machine.records import MachineReading
 from ggbench.models.published import load_published
 from ggbench.models.published.selection import nearest_published
 from ggbench.runs.run import Run
@@ -122,11 +121,11 @@ class SpeedPresenter(Presenter):
     def beside(self, run: Run) -> Sequence[Beside] | None:
         return [_beside(run, each) for each in result_of(run).cases] or None
 
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+    def details(self, run: Run) -> Answer:
         found = self.table([run])
         text = f"{quant_name(run.subject)}: {self.ending(run)}."
         command = "" if run.run_id is None else f"ggbench results show {run.run_id} --plot"
-        return run_answer(run, replace(found, text=text, command=command), readings)
+        return run_answer(run, replace(found, text=text, command=command))
 
     def table(self, runs: Sequence[Run]) -> Answer:
         subjects = [run.subject for run in runs]

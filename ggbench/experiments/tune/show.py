@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, result_of
-from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
@@ -76,12 +75,12 @@ class TunePresenter(Presenter):
         found = result_of(run)
         return found.answer if run.is_complete or found.ratio is not None else ""
 
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+    def details(self, run: Run) -> Answer:
         found, settings = result_of(run), run.head.settings
         timed = settings.timed if isinstance(settings, TuneSettings) else ()
         parts = [_candidates_table(found, timed)] if found.candidates else []
         why = [Facts([("rounds", _RULE)])]
-        return run_answer(run, Answer(self.ending(run), tuned_command(run), parts, why=why), readings)
+        return run_answer(run, Answer(self.ending(run), tuned_command(run), parts, why=why))
 
 
 class _Row(msgspec.Struct, frozen=True):

@@ -144,16 +144,6 @@ class PublishedRow(msgspec.Struct, frozen=True):
 
 METRICS = tuple(name for name, kind in PublishedRow.__annotations__.items() if kind == "PublishedFigure | None")
 """Names of the metrics, for filtering and sorting."""
-WITH_ERRORS = (
-    "perplexity",
-    "ppl_ratio",
-    "ppl_difference",
-    "kld",
-    "mean_dp_percent",
-    "rms_dp_percent",
-    "same_top_percent",
-)
-"""Metrics with a standard error."""
 _COUNTS = {"n_gpu", "n_ctx", "n_prompt", "n_gen", "batch_size", "n_requests"}
 
 
@@ -278,15 +268,6 @@ def load_sources() -> tuple[PublishedDocument, ...]:
 
 def table_of(row: PublishedRow) -> PublishedTable:
     return _tables()[row.source, row.table]
-
-
-def versions_of(row: PublishedRow) -> dict[str, str]:
-    """Return the software versions of a row: the table's, overridden by the row's own."""
-    versions = dict(table_of(row).versions)
-    if row.versions:
-        name, version = row.versions.split(" ", 1)
-        versions[name] = version
-    return versions
 
 
 @functools.cache

@@ -41,11 +41,10 @@ from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.figure_list import EndedList
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
-ReportForm: TypeAlias = Literal["html", "csv", "svg"]
+ReportForm: TypeAlias = Literal["html", "csv"]
 _FORMS: dict[ReportForm, str] = {
     "html": "h  HTML: a report, one file",
     "csv": "c  CSV: the table",
-    "svg": "s  SVG: the charts, a file each",
 }
 Answer = TypeVar("Answer")
 
@@ -134,13 +133,12 @@ class SaveChoice(Dialog["ReportForm | None"]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "Close"),
         Binding("c", "choose('csv')", "CSV"),
-        Binding("s", "choose('svg')", "SVG"),
         Binding("h", "choose('html')", "HTML"),
     ]
 
-    def __init__(self, what: str, *, has_figures: bool) -> None:
+    def __init__(self, what: str) -> None:
         super().__init__()
-        self._what, self._has_figures = what, has_figures
+        self._what = what
 
     def compose(self) -> ComposeResult:
         folder = "the current folder"
@@ -148,16 +146,12 @@ class SaveChoice(Dialog["ReportForm | None"]):
             folder = sanitize(str(Path.cwd()))
         with Vertical(classes="dialog"):
             yield Static(f"Save {self._what}", markup=False)
-            options = [text for form, text in _FORMS.items() if self._has_figures or form != "svg"]
-            yield OptionList(*options, markup=False)
+            yield OptionList(*_FORMS.values(), markup=False)
             yield Static(f"saved in {folder}; esc closes", classes="note", markup=False)
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
         self.action_choose(list(_FORMS)[event.option_index])
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        return self._has_figures or parameters != ("svg",)
 
     def action_choose(self, form: ReportForm) -> None:
         self.dismiss(form)

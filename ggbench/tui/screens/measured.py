@@ -33,7 +33,7 @@ excludes 1. In the plot: samples as a band, ╌ the fitted line, · the limit by
 class RunsScreen(TaskScreen):
     """A screen of stored runs with a status message."""
 
-    def ask_to_save(self, what: str, load: Callable[[], Sequence[SavedRun]], *, has_figures: bool) -> None:
+    def ask_to_save(self, what: str, load: Callable[[], Sequence[SavedRun]]) -> None:
         """Ask for the format and save the result of `load`, called in a thread; the question names `what`."""
 
         def ask(form: ReportForm | None) -> None:
@@ -43,9 +43,9 @@ class RunsScreen(TaskScreen):
         def save(form: ReportForm) -> Iterator[list[str]]:
             from ggbench.formats.report import save_report
 
-            yield [f"Saved {path}" for path in save_report(load(), f".{form}", Path.cwd())]
+            yield [f"Saved {save_report(load(), f'.{form}', Path.cwd())}"]
 
-        self.app.push_screen(SaveChoice(what, has_figures=has_figures), ask)
+        self.app.push_screen(SaveChoice(what), ask)
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         self.status.show_error(error)
@@ -108,7 +108,7 @@ class MeasuredScreen(RunsScreen):
     def _answer(self) -> Answer:
         if self._is_one:
             run = self.runs[0].summary.run
-            return presenter_of(run.head.kind).details(run, self.runs[0].readings)
+            return presenter_of(run.head.kind).details(run)
         return comparison_answer(self._comparison)
 
     def on_mount(self) -> None:
@@ -157,4 +157,4 @@ class MeasuredScreen(RunsScreen):
 
     def action_save(self) -> None:
         what = f"run{'' if self._is_one else 's'} {self._numbers}"
-        self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
+        self.ask_to_save(what, lambda: self.runs)

@@ -27,7 +27,7 @@ from ggbench.text import sanitize
 from ggbench.tui.host import RunsOpened, RunStored, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.measured import MeasuredScreen, RunsScreen
-from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, may_draw, read_runs
+from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, read_runs
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted
@@ -129,9 +129,7 @@ class ResultsScreen(RunsScreen):
     def action_save(self) -> None:
         if runs := self._selected:
             run_ids = [run.run_id for run in runs]
-            self.ask_to_save(
-                describe_runs(runs), lambda: self._load(run_ids), has_figures=any(map(may_draw, runs))
-            )
+            self.ask_to_save(describe_runs(runs), lambda: self._load(run_ids))
 
     def action_delete(self) -> None:
         """Delete the marked runs, or the one at the cursor, after a question."""
