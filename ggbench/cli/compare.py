@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     """,
 )
 @click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
-@option("--model", "Compare the quants of this MODEL, by at most the 12 newest runs of each setting.")
 @option(
     "--against", "Compare with this run or file, or show the nearest published rows.",
     metavar="RUN|FILE|published",
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 @output_options
 def command(
     named: tuple[str, ...],
-    model: str | None,
     against: str | None,
     repeat: int | None,
     fail_if_slower: float | None,
@@ -80,11 +78,11 @@ def command(
     asked = {name: share for name, share in limits.items() if share is not None}
     refuse_undecided_alone(fail_if_undecided, limits.values())
     if plot and output.as_json:
-        hint = "omit --json, or save the plot: ggbench report RUN -o FILE.svg"
+        hint = "omit --json, or save the plot: ggbench report RUN -o FILE.html"
         raise UsageError("--plot cannot be used with --json", hint)
     published = PUBLISHED if against == PUBLISHED else None
     with Store.open() as store:
-        columns = compared_runs(store, named, model, against)
+        columns = compared_runs(store, named, against)
         output.notice(*store.notices)
         comparison = _compared(store, columns, is_alone_enough=bool(published) and not asked and repeat is None)
     if repeat is not None:

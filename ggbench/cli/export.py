@@ -32,8 +32,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
     ggbench export 3 4 --format json -o runs.json
     """,
 )
-@click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
-@option("--model", "Export every run of this MODEL, as it was typed.")
+@click.argument("run_ids", metavar="RUN...", type=int, nargs=-1, required=True)
 @option(
     "--format form",
     "llama-bench, csv or json. llama-bench: its rows, as JSON; csv: every sample; json: whole runs for"
@@ -48,7 +47,6 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @option("-q --quiet", "Print no notices.", is_flag=True)
 def command(
     run_ids: tuple[int, ...],
-    model: str | None,
     form: str,
     path: Path,
     with_paths: bool,
@@ -66,7 +64,6 @@ def command(
 
     Folders, server names and serial numbers of GPUs are left out, unless --with-paths is given.
     """
-    from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
     from ggbench.formats.run_document import as_json, samples_csv
     from ggbench.runs.store.database import Store
@@ -76,7 +73,7 @@ def command(
         check_free(path, force=force)
     with Store.open() as store:
         output.notice(*store.notices)
-        runs = chosen_runs(store, run_ids, model)
+        runs = [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]
         if form == "csv":
             pieces = samples_csv(store, runs)
         elif form == "json":

@@ -9,7 +9,6 @@ import click
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, option
 from ggbench.commands.output import Output
-from ggbench.errors import GgbenchError
 from ggbench.text import sanitize
 
 
@@ -17,26 +16,21 @@ from ggbench.text import sanitize
     cls=DocumentedCommand,
     examples="""
     ggbench report 3 4 7 -o report.html
-    ggbench report --model qwen1.5-0.5b -o curves.html
     ggbench report 3 4 --without-paths -o report.md
     """,
 )
-@click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
-@option("--model", "Report every run of this MODEL, as it was typed.")
+@click.argument("run_ids", metavar="RUN...", type=int, nargs=-1, required=True)
 @option("-o --output path", "Write to FILE: .html, .md or .csv.", PATH, metavar="FILE", required=True)
 @option("--without-paths", "Leave out folders, server names, serial numbers.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
-def command(
-    run_ids: tuple[int, ...], model: str | None, path: Path, without_paths: bool, force: bool, quiet: bool
-) -> None:
+def command(run_ids: tuple[int, ...], path: Path, without_paths: bool, force: bool, quiet: bool) -> None:
     """Write a report of stored runs, by their numbers in `ggbench results`.
 
     FILE.html is a single file that needs no network: the runs side by side as `ggbench compare` sets them, sortable
     tables, curves that show the value under the pointer, quality against speed, and every run in full with the
     command that repeats it. It can be printed. FILE.md and FILE.csv have the tables.
     """
-    from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
     from ggbench.formats.report import check_ending, report_text
     from ggbench.runs.comparable import setting_of
@@ -48,18 +42,7 @@ def command(
     check_free(path, force=force)
     with Store.open() as store:
         output.notice(*store.notices)
-        chosen = chosen_runs(store, run_ids, model)
-        runs, failed = [], None
-        for stored in chosen:
-            try:
-                runs.append(SavedRun.stored(store, stored))
-            except GgbenchError as error:
-                if run_ids:
-                    raise
-                failed = error
-                output.notice(f"run {stored.run_id} is left out: {error.message}")
-        if failed is not None and not runs:
-            raise failed
+        runs = [SavedRun.stored(store, store.load_run(run_id)) for run_id in dict.fromkeys(run_ids)]
         apart = [setting_of(each.summary.run) for each in runs]
         if without_paths:
             from ggbench.show.anonymous import anonymous_run

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,10 +35,8 @@ def transfer_text(pace: Pace) -> str:
     return text if pace.done >= pace.total else f"{text}, {format_duration(pace.left_s)} left"
 
 
-_STEPS = 10
+_STEPS = 4
 """Lines for a whole download, without a terminal."""
-_SHORTEST_S, _LONGEST_S = 1.0, 15.0
-"""Time between two lines."""
 
 
 def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) -> None:
@@ -84,24 +81,17 @@ def _pull(targets: Sequence[Target]) -> str:
 
 
 class DownloadLines:
-    """Write a line at each tenth of a download, or more often if that takes long."""
+    """Write a line at each quarter of a download."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._pace = Pace()
-        self._written_at: float | None = None
-        self._written_step = 0
+        self._write, self._pace = write, Pace()
+        self._step = 0
 
     def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
         self._pace.update(done_bytes, total_bytes, moved_bytes)
-        now, step = time.monotonic(), _STEPS * done_bytes // max(1, total_bytes)
-        if self._written_at is None:
-            self._written_at, self._written_step = now, step
-            return
-        waited_s = now - self._written_at
-        is_due = (step > self._written_step and waited_s >= _SHORTEST_S) or waited_s >= _LONGEST_S
-        if is_due or (done_bytes >= total_bytes and self._written_step < _STEPS):
-            self._written_at, self._written_step = now, step
+        step = _STEPS * done_bytes // max(1, total_bytes)
+        if step > self._step:
+            self._step = step
             self._write(transfer_text(self._pace))
 
 

@@ -6,8 +6,7 @@ A command calls `make_jobs`, `measure`, `run_output.show_measured` and `MeasureR
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import NoReturn
 
 import click
@@ -51,37 +50,29 @@ class MeasureResult(msgspec.Struct, frozen=True):
 
     asked: MeasureRequest
     jobs: tuple[Job, ...]
-    groups: tuple[tuple[Finished, ...], ...]
-    """The runs of each started job: its own, then any that follow it, such as `bench`'s search after a decode."""
+    finished: tuple[Finished, ...]
     is_sweep: bool
     """Whether runs are shown side by side, with errors as rows."""
     is_cancelled: bool
 
     @property
-    def finished(self) -> tuple[Finished, ...]:
-        """Each job's own run."""
-        return tuple(group[0] for group in self.groups)
-
-    @property
     def summaries(self) -> tuple[QuantSummary, ...]:
-        """The joined runs of each job."""
-        return tuple(QuantSummary.of(record.run for record in group) for group in self.groups)
+        return tuple(QuantSummary.of([record.run]) for record in self.finished)
 
     @property
     def error(self) -> GgbenchError | None:
         """The error of a single job, which ends the command."""
-        return self.finished[0].error if self.groups and not self.is_sweep else None
+        return self.finished[0].error if self.finished and not self.is_sweep else None
 
     @property
     def store_error(self) -> StoreError | None:
         """The first error while storing runs."""
-        records = itertools.chain.from_iterable(self.groups)
-        return next((record.store_error for record in records if record.store_error is not None), None)
+        return next((each.store_error for each in self.finished if each.store_error is not None), None)
 
     @property
     def exit_code(self) -> ExitCode:
         """0 if any job completed and none was cancelled, else the exit code of the first job."""
-        if self.is_cancelled or not self.groups:
+        if self.is_cancelled or not self.finished:
             return ExitCode.INTERRUPTED
         if any(record.run.is_complete for record in self.finished):
             return ExitCode.DONE
@@ -142,12 +133,11 @@ def measure(
     jobs: Sequence[Job],
     asked: MeasureRequest,
     *,
-    run: Callable[[RunContext, Sequence[Job]], Generator[Progress]] = run_jobs,
     is_sweep: bool | None = None,
 ) -> MeasureResult:
     """Run the jobs and draw their progress; the first Ctrl-C stops them and keeps the results.
 
-    `run` may add further runs. `is_sweep` defaults to whether there are several jobs.
+    `is_sweep` defaults to whether there are several jobs.
     """
     times_here = any(job.experiment.measures_speed and job.target.served is None for job in jobs)
     watch, output = OthersWatch(), asked.output
@@ -157,7 +147,7 @@ def measure(
         if times_here:
             _warn_of_others(watch.share() or 0.0, output)
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
-        measured = _follow(run(context, jobs), context, tuple(jobs), asked, is_sweep=sweeps)
+        measured = _follow(run_jobs(context, jobs), context, tuple(jobs), asked, is_sweep=sweeps)
     _advise(measured)
     return measured
 
@@ -199,7 +189,7 @@ def _follow(
     names = distinct_by_kv(quant_names([job.target.subject for job in jobs]), setups)
     view = view_of(asked.output, distinct_by_engine(names, setups))
     ignored = IgnoredGpuOptions(asked.output)
-    groups: list[list[Finished]] = []
+    finished: list[Finished] = []
     job, is_stopping = jobs[0], False
     with interrupt_sets(context.cancel), contextlib.closing(view), contextlib.closing(progress):
         for record in progress:
@@ -209,18 +199,15 @@ def _follow(
             match record:
                 case Started(index=index):
                     job = jobs[index]
-                    groups.append([])
                 case ModelReady(memory):
                     ignored.look(job.setup, memory)
                 case Finished(run):
                     ignored.look(job.setup, run.memory)
-                    groups[-1].append(record)
-                    if not is_sweep and len(groups[-1]) == 1 and record.ends_command:
+                    finished.append(record)
+                    if not is_sweep and record.ends_command:
                         continue
             view.draw(record)
-    return MeasureResult(
-        asked, jobs, tuple(map(tuple, filter(None, groups))), is_sweep, context.cancel.is_set()
-    )
+    return MeasureResult(asked, jobs, tuple(finished), is_sweep, context.cancel.is_set())
 
 
 def _stops(context: RunContext, record: Progress) -> bool:
@@ -233,7 +220,8 @@ def _advise(measured: MeasureResult) -> None:
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
     runs = [record.run for record in finished]
     names = quant_names([run.subject for run in runs])
-    output.notice(*(f"Hint: {hint}" for hint in _failure_hints(measured)))
+    if hint := _failure_hint(measured):
+        output.notice(f"Hint: {hint}")
     if output.quiet and measured.error is None:  # --quiet does not hide failures
         _print_failures(runs, names)
     if measured.is_cancelled and any(job.target.download_bytes for job in jobs[len(finished) :]):
@@ -246,28 +234,27 @@ def _print_failures(runs: Sequence[Run], names: Sequence[str]) -> None:
             click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
 
 
-def _failure_hints(measured: MeasureResult) -> Iterator[str]:
-    """Yield advice for the only run of a command, if it failed."""
+def _failure_hint(measured: MeasureResult) -> str:
+    """Return advice for the only run of a command, if it failed; empty without any."""
     jobs, finished = measured.jobs, measured.finished
     if len(jobs) != 1 or len(finished) != 1 or finished[0].error is not None:
-        return
-    (job,), run = jobs, finished[0].run
+        return ""
+    job, run = jobs[0], finished[0].run
     if run.outcome is Outcome.OUT_OF_MEMORY:
-        yield from _less_memory(job, run, is_searched=len(measured.groups[0]) > 1)
-    elif run.outcome in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT):
-        yield from itertools.islice(
-            (hint for words, hint in job.setup.failure_hints.items() if words in run.reason), 1
-        )
+        return _less_memory(job, run)
+    if run.outcome in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT):
+        return next((hint for words, hint in job.setup.failure_hints.items() if words in run.reason), "")
+    return ""
 
 
-def _less_memory(job: Job, run: Run, *, is_searched: bool) -> Iterator[str]:
+def _less_memory(job: Job, run: Run) -> str:
     setup, environment = run.head.setup, run.head.environment
     has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
     needs_less = setup.less_memory(has_gpu=has_gpu, has_context=bool(run.memory.buffers))
     # without a buffer not even the weights fit, and a search tries no context below KV_CELLS
-    n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
-    if run.memory.buffers and not is_searched and (n_ctx or 0) > KV_CELLS:
-        maxctx = experiment_of("maxctx")
-        search = maxctx.command(Job(maxctx, job.target, setup.as_asked(), maxctx.settings_type()))
-        needs_less = say("hint.maxctx", command=search, otherwise=needs_less)
-    yield needs_less
+    n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed or 0
+    if not run.memory.buffers or n_ctx <= KV_CELLS:
+        return needs_less
+    maxctx = experiment_of("maxctx")
+    search = maxctx.command(Job(maxctx, job.target, setup.as_asked(), maxctx.settings_type()))
+    return say("hint.maxctx", command=search, otherwise=needs_less)

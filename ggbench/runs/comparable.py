@@ -97,15 +97,6 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
     return list(_runs(store, sorted((run_id for group in groups for run_id in group), reverse=True)))
 
 
-def runs_of_model(store: Store, model: str) -> list[Iterator[StoredRun]]:
-    """Return the completed runs of a MODEL by their setting, that of the newest run first. Raises StoreError.
-
-    Each has the newest of its runs, newest first, at most twelve.
-    """
-    update_facts(store)
-    return [store.load_runs(run_ids) for run_ids in store.facts.of_model(model)]
-
-
 def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:
     """Yield the newest steady run of each setting of a machine from which the rates of reading memory follow.
 

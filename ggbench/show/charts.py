@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -175,17 +174,6 @@ def fitted_line(fit: LineFit | None) -> LatencyLine | None:
     if fit is None or fit.w_tokens_per_ms is None or fit.b_ms is None:
         return None
     return LatencyLine(fit.w_tokens_per_ms, fit.b_ms)
-
-
-def legend_lines(parts: Sequence[str], width: int) -> list[str]:
-    """Return the parts of a legend in lines of `width` characters; only longer parts are broken, at blanks."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and len(lines[-1]) + len("  ") + len(part) <= width:
-            lines[-1] += f"  {part}"
-        else:
-            lines += textwrap.wrap(part, width) or [""]
-    return lines
 
 
 def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> LineChart:

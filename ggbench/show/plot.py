@@ -8,6 +8,7 @@ and limited to the terminal's width.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from ggbench.show import letter
 from ggbench.show.axes import Axis, Columns, axes_of, columns_of, tick_decimals, tick_step
-from ggbench.show.charts import FEW, Curve, Floats, Integers, LatencyLine, LineChart, legend_lines
+from ggbench.show.charts import FEW, Curve, Floats, Integers, LatencyLine, LineChart
 from ggbench.text import sanitize
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
@@ -138,8 +139,8 @@ def plot_text(figure: LineChart, width: int, height: int, color: bool) -> str:
     for index, one in enumerate(figure.curves):
         if len(one.x):
             sign = _colored(letter(index), Ink(index), color=color)
-            parts = legend_lines(_curve_parts(one, frame), max(_MIN_WIDTH, width) - len("a "))
-            lines += [f"{' ' if number else sign} {line}" for number, line in enumerate(parts)]
+            legend = textwrap.wrap("  ".join(_curve_parts(one, frame)), max(_MIN_WIDTH, width) - len("a "))
+            lines += [f"{' ' if number else sign} {line}" for number, line in enumerate(legend)]
     return "\n".join(lines)
 
 

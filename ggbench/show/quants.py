@@ -127,17 +127,8 @@ def _facts(keys: str, summary: QuantSummary) -> list[tuple[str, str]]:
 
 def latency_facts(summary: QuantSummary) -> Facts:
     """Return what a decode measured besides its speed."""
-    decode, memory = summary.decode, summary.memory
-    facts = _facts("b_ms w_tokens_per_ms", summary)
-    latency = summary.latency
-    if latency is not None and latency.p50_ms is not None:
-        facts.append(("p50, p99", f"{format_ms(latency.p50_ms)}, {format_ms(latency.p99_ms)} ms"))
-    if decode is not None and decode.prefill_ms:
-        tok_s = format_number(decode.n_seqs * decode.n_prompt * 1e3 / decode.prefill_ms)
-        facts.append(("prompt", f"{tok_s} tok/s over {format_count(decode.n_prompt)} tokens"))
-    sizes = [(memory.total_bytes, "in buffers"), (memory.peak_bytes, "at the peak")]
-    facts.append(("memory", ", ".join(f"{format_bytes(size)} {where}" for size, where in sizes if size)))
-    if decode is not None and (requests := decode.requests) is not None:
+    facts = _facts("b_ms w_tokens_per_ms p50_ms p99_ms prefill_ms memory_bytes peak_bytes", summary)
+    if summary.decode is not None and (requests := summary.decode.requests) is not None:
         low, high = format_number(requests.tok_s_low), format_number(requests.tok_s_high)
         facts.append(("requests", f"{low} to {high} tok/s; max TTFT {format_ms(requests.ttft_max_ms)} ms"))
     return Facts(facts)

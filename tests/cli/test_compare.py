@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome
-from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.experiments.quality.record import QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.runs.run import Run as RunRecord
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 from ggbench.show.presenter import presenter_of
-from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import ChunkMean
 from tests.cli.conftest import Run
 from tests.fakes.llama_server import install
@@ -129,34 +128,6 @@ def test_runs_in_turns_decide_and_one_run_each_does_not(ggbench: Run) -> None:
     low, high = versus["ratio_ci95"]
     assert low < versus["ratio"] < high < 1
     assert versus["p"] < 0.05 and versus["is_different"]
-
-
-def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run) -> None:
-    put_decodes({"q4_k_m": STEADY[:2], "q8_0": (17.0, 17.1)})
-    for quant, tok_s in (("q4_k_m", 500.0), ("q8_0", 300.0)):
-        head = replace(start(quant=quant), kind="prefill", settings=PrefillSettings((512,)))
-        put_result(head, PrefillResult((PrefillSpeed(512, 1.0, tok_s, 3, (tok_s - 5, tok_s + 5)),)))
-    ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--json")
-    metrics = {metric["metric"]: metric for metric in ran.json["metrics"]}
-    assert [(row["name"], row["run_ids"]) for row in ran.json["rows"]] == [("q4_k_m", [3, 1]), ("q8_0", [4, 2])]
-    assert metrics["tok_s"]["versus"][1]["doubt"] == "few_turns"
-    prefill = metrics["prefill_512"]
-    assert (prefill["outcome"], prefill["versus"][1]["ratio"]) == ("no_verdict", pytest.approx(300 / 500))
-    assert prefill["versus"][1]["doubt"] == "single"
-    assert [depth["metric"] for depth in ran.json["depths"]] == ["tok_s_d0", "tok_s_d4096"]
-    assert ran.json["depths"][1]["texts"][0].startswith("~")
-    assert ran.err == ""
-    assert "exclude each other" in ggbench("compare", "1", "--model", "twin:qwen1.5-0.5b").err
-
-
-def test_a_model_is_averaged_over_its_newest_runs(ggbench: Run) -> None:
-    """Their number is that of estimates."""
-    put_decodes({"q4_k_m": (30.0, *STEADY, *STEADY), "q8_0": (30.0, *STEADY, *STEADY)})
-    with Store.open() as store:
-        put_failed(store, start(), Outcome.OUT_OF_MEMORY, "no room")
-    ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--json")
-    assert [len(row["run_ids"]) for row in ran.json["rows"]] == [12, 12]
-    assert ran.json["rows"][0]["run_ids"] == list(range(25, 2, -2))
 
 
 def test_a_report_says_what_compare_says(ggbench: Run, tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_prefill_measures_several_engines_in_turns(tiny_twin: Path, tmp_path: Pa
 def test_several_engines_are_for_bench_and_prefill(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
     engines = ["--engine", "llama", "--engine", f"llama-server={install(tmp_path)}"]
     assert "bench and prefill alone" in ggbench("decode", tiny_twin, *engines).err
-    assert "exclude --maxctx" in ggbench("bench", tiny_twin, "--maxctx", *engines).err
+    assert "exclude --plot" in ggbench("bench", tiny_twin, "--plot", *engines).err
     assert "there is no file /no/such" in ggbench("decode", tiny_twin, "--engine", "llama-server=/no/such").err
     assert "that ggbench loads itself" in ggbench("decode", "http://127.0.0.1:1", *engines[2:]).err
 

@@ -111,7 +111,7 @@ def test_a_file_brings_a_run_home(ggbench: Run, decoded: Path, tmp_path: Path, m
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--format", "csv"), "no run was given"), (("7", "--format", "csv"), "no run named '7'"),
+        (("--format", "csv"), "Missing argument"), (("7", "--format", "csv"), "no run named '7'"),
         (("1", "--format", "csv", "-o", "."), "is a folder"),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ import psutil
 from tests.hardening.trials import Trials
 
 _LONGER: Mapping[str, tuple[str, ...]] = {
-    "bench": ("-n", "3000", "--maxctx"),
+    "bench": ("-n", "3000"),
     "decode": ("-n", "3000"),
     "prefill": ("--lengths", "64,512,2048"),
     "quality": ("--text", str(Path(__file__).parent.parent / "data" / "prose.txt"), "-c", "64"),

@@ -41,7 +41,6 @@ def growing_store(sizes: Sequence[int] = RUNS) -> Trials:
         "results, all as JSON": lambda n: _command("results", "--json", "--limit", str(n)),
         "results of a model": lambda _: _command("results", "--model", "twin:model-1"),
         "compare 1 2": lambda _: _command("compare", "1", "2"),
-        "compare the quants of a model": lambda _: _command("compare", "--model", "twin:model-1"),
         "import": lambda _: _command("import", str(_PEER)),
         "doctor": lambda _: _command("doctor"),
         _RESULTS: _results_screen,

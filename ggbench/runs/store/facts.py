@@ -15,7 +15,7 @@ import msgspec
 from ggbench import __version__
 from ggbench.errors import StoreError
 from ggbench.runs.store.connection import as_store_errors, writing
-from ggbench.runs.store.runs import StoredRun, storable_text, stored_run_of
+from ggbench.runs.store.runs import StoredRun, stored_run_of
 
 _COLUMNS = (
     "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT,"
@@ -135,20 +135,6 @@ class FactsTable:
         own = "setting = ? AND machine IS NOT NULL"
         newest = f"SELECT run_id FROM facts WHERE {own} ORDER BY run_id DESC LIMIT {NEWEST}"
         return tuple(tuple(row[0] for row in self._select(newest, setting)) for setting in settings)
-
-    def of_model(self, model: str) -> tuple[tuple[int, ...], ...]:
-        """Return the settings of all completed runs of a MODEL, imported ones too, that of the newest run first.
-
-        Each has its newest runs, newest first, at most twelve.
-        """
-        model = storable_text(model)
-        settings = self._select(
-            "SELECT setting FROM facts WHERE model = ? AND setting IS NOT NULL GROUP BY setting"
-            " ORDER BY max(run_id) DESC",
-            model,
-        )
-        newest = f"SELECT run_id FROM facts WHERE model = ? AND setting = ? ORDER BY run_id DESC LIMIT {NEWEST}"
-        return tuple(tuple(row[0] for row in self._select(newest, model, each[0])) for each in settings)
 
     def with_rates(self, machine: str) -> tuple[int, ...]:
         """Return the newest steady run of each setting of a machine from which the rates of reading memory follow."""
