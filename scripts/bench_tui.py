@@ -211,7 +211,7 @@ class _Home:
             run = read_run(store, stored)
         assert run.is_complete, run.reason
         assert run.subject.quant == quant, f"the last decode was of {run.subject.quant}"
-        latency = QuantSummary.of([run]).latency
+        latency = QuantSummary(run).latency
         assert latency is not None
         return latency
 

@@ -116,7 +116,7 @@ def measure(asked: argparse.Namespace) -> int:
         columns: list[list[QuantSummary]] = [[], []]
         for turn in range(asked.turns):
             for side in ordered(range(2), turn):
-                columns[side].append(QuantSummary.of([decoded(asked.settings[side], asked)]))
+                columns[side].append(QuantSummary(decoded(asked.settings[side], asked)))
         groups.append(compare(columns))
     speeds = [next(line for line in each.metrics if line.metric == "tok_s") for each in groups]
     for line in speeds:

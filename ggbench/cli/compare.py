@@ -90,7 +90,7 @@ def command(
 
         compare_again([column[0].run for column in columns], repeat, output, asked, fail_if_undecided)
     checks = check_limits(comparison, asked)
-    runs = [run for column in columns for run in column[0].runs]
+    runs = [column[0].run for column in columns]
     _show(runs, comparison, checks, published, plot, output)
     conclude(checks, fail_if_undecided)
 

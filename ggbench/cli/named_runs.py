@@ -28,13 +28,13 @@ def compared_runs(store: Store, named: Sequence[str], against: str | None) -> li
     """
     found = [(name, run) for name in dict.fromkeys(named) for run in _named(store, name)]
     places = ["" if name.isdecimal() else name for name, _ in found]
-    columns = columns_of([QuantSummary.of([run]) for _, run in found], places)
+    columns = columns_of([QuantSummary(run) for _, run in found], places)
     if against and against != PUBLISHED:
         base = _named(store, against)
         if len(base) != 1:
             hint = "import it, and give the number of the run to compare with"
             raise UsageError(f"{sanitize(against)} has {len(base)} runs", hint)
-        columns = [(QuantSummary.of(base),), *columns]
+        columns = [(QuantSummary(base[0]),), *columns]
     return columns
 
 

@@ -220,4 +220,4 @@ def _as_stored(store: Store, summary: QuantSummary) -> QuantSummary:
     from ggbench.runs.stored import read_run
 
     run_id = summary.run.run_id
-    return summary if run_id is None else replace(summary, runs=(read_run(store, store.load_run(run_id)),))
+    return summary if run_id is None else replace(summary, run=read_run(store, store.load_run(run_id)))

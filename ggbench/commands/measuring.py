@@ -57,7 +57,7 @@ class MeasureResult(msgspec.Struct, frozen=True):
 
     @property
     def summaries(self) -> tuple[QuantSummary, ...]:
-        return tuple(QuantSummary.of([record.run]) for record in self.finished)
+        return tuple(QuantSummary(record.run) for record in self.finished)
 
     @property
     def error(self) -> GgbenchError | None:

@@ -66,7 +66,7 @@ def show_answer(
     nearest = nearest_parts(runs) if against else []
     output.answer(replace(answer, parts=[*answer.parts, *nearest]))
     if plot:
-        show_plot([QuantSummary.of([run]) for run in runs], output)
+        show_plot([QuantSummary(run) for run in runs], output)
 
 
 def nearest_rows(run: Run) -> list[NearRow] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -26,23 +25,13 @@ _R = TypeVar("_R", bound=Result)
 
 
 class QuantSummary(msgspec.Struct, frozen=True):
-    """One quant: the leading run, and the results of other kinds of runs."""
+    """A run as tables and comparisons see it, whatever its kind."""
 
-    runs: tuple[Run, ...]
-    """At least one; the first gives subject, setup, memory, outcome and environment."""
-
-    @classmethod
-    def of(cls, runs: Iterable[Run]) -> QuantSummary:
-        """Join runs of one quant, at least one; the first is the leading run."""
-        return cls(tuple(runs))
-
-    @property
-    def run(self) -> Run:
-        return self.runs[0]
+    run: Run
 
     def result(self, kind: type[_R]) -> _R | None:
-        """Return the first result of this type; None if no run has one."""
-        return next((run.result for run in self.runs if isinstance(run.result, kind)), None)
+        """Return the result if it is of this type."""
+        return self.run.result if isinstance(self.run.result, kind) else None
 
     @property
     def subject(self) -> Subject:
@@ -75,16 +64,12 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def unsteady(self) -> str:
         """Reasons not to trust the times; empty if the machine was steady."""
-        return self._timed.unsteady
+        return self.run.unsteady
 
     @property
     def others_share(self) -> float:
         """Share of the CPUs that other programs took from the engine; 0 if unknown."""
-        return self._timed.others_share
-
-    @property
-    def _timed(self) -> Run:
-        return next((run for run in self.runs if isinstance(run.result, DecodeTiming)), self.run)
+        return self.run.others_share
 
     @property
     def n_gen(self) -> int | None:
@@ -138,8 +123,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def max_n_ctx(self) -> int | None:
         """The largest context that works, from a completed search; None if none was found."""
-        search = self._search
-        return self.context.max_n_ctx if self.context and search and search.is_complete else None
+        return self.context.max_n_ctx if self.context and self.run.is_complete else None
 
     @property
     def max_n_ctx_verified(self) -> bool | None:
@@ -149,8 +133,8 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def max_n_ctx_reason(self) -> str:
         """Why the search found none, or a caveat of its result, in one line; empty without a search."""
-        run, context = self._search, self.context
-        if run is None or context is None:
+        run, context = self.run, self.context
+        if context is None:
             return ""
         if not run.is_complete or context.max_n_ctx is None:
             return run.reason or run.outcome.text
@@ -158,11 +142,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
             return f"none above {context.max_n_ctx:,} was tried"
         return run.reason
 
-    @property
-    def _search(self) -> Run | None:
-        return next((run for run in self.runs if isinstance(run.result, LargestContext)), None)
-
     def asked(self, name: str) -> int | None:
-        """Return a number from the leading run's settings, if its kind has one with this name."""
+        """Return a number from the run's settings, if its kind has one with this name."""
         asked: int | None = getattr(self.run.head.settings, name, None)
         return asked

@@ -50,9 +50,7 @@ def anonymous_run(one: SavedRun) -> SavedRun:
         gpu_use=_anonymous_record(run.gpu_use),
         result=_anonymous_record(run.result),
     )
-    return replace(
-        one, summary=QuantSummary.of([bare]), observations=[*map(_anonymous_record, one.observations)]
-    )
+    return replace(one, summary=QuantSummary(bare), observations=[*map(_anonymous_record, one.observations)])
 
 
 def _anonymous_record(record: _Record) -> _Record:

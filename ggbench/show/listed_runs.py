@@ -73,7 +73,7 @@ class ListedRun(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def summary(self) -> QuantSummary | None:
-        return None if self.run is None else QuantSummary.of([self.run])
+        return None if self.run is None else QuantSummary(self.run)
 
     @property
     def state(self) -> str:
@@ -242,7 +242,7 @@ class SavedRun(msgspec.Struct, frozen=True):
 
     @classmethod
     def stored(cls, store: Store, stored: StoredRun) -> SavedRun:
-        return cls.of(store, QuantSummary.of([read_run(store, stored)]))
+        return cls.of(store, QuantSummary(read_run(store, stored)))
 
     @property
     def run_id(self) -> int | None:

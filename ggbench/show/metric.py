@@ -231,8 +231,9 @@ def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
 
 
 def _speed_of(summary: QuantSummary) -> SpeedCurve | None:
-    speeds = (experiment_of(run.head.kind).speed_of(run) for run in summary.runs if run.is_complete)
-    return next((speed for speed in speeds if speed is not None and speed.step_ms), None)
+    run = summary.run
+    speed = experiment_of(run.head.kind).speed_of(run) if run.is_complete else None
+    return speed if speed is not None and speed.step_ms else None
 
 
 def depth_key(depth: int) -> str:

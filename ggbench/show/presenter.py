@@ -100,7 +100,7 @@ class Presenter(abc.ABC):
         """Return the answer in a few words for a list; empty if other columns have it. Printable."""
         if self.headline is None:
             return ""
-        text = self.headline.text(QuantSummary.of([run]))
+        text = self.headline.text(QuantSummary(run))
         return "" if text == UNKNOWN else f"{self.headline.header} {text} {self.headline.unit}".rstrip()
 
     def has_details(self, run: Run) -> bool:

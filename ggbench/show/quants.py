@@ -40,7 +40,7 @@ from ggbench.units import (
 )
 
 _FRONT = (
-    *figures("memory_bytes max_n_ctx prefill_ms"),
+    *figures("memory_bytes prefill_ms"),
     replace(
         FIGURES["n_seqs"], get=lambda row: row.decode.n_seqs if row.decode and row.decode.n_seqs > 1 else None
     ),
@@ -101,7 +101,7 @@ def memory_parts(memory: Memory) -> list[Part]:
 
 def _quant_answer(run: Run, text: str) -> Answer:
     """Return the answer of a decode or a prefill, with all other figures behind it."""
-    summary = QuantSummary.of([run])
+    summary = QuantSummary(run)
     command = (
         "" if run.run_id is None or summary.latency is None else f"ggbench results show {run.run_id} --plot"
     )
@@ -249,8 +249,8 @@ class QuantPresenter(Presenter):
         return _quant_answer(run, self.answer(run))
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        return bench_answer([QuantSummary.of([run]) for run in runs])
+        return bench_answer([QuantSummary(run) for run in runs])
 
     def beside(self, run: Run) -> Sequence[Beside] | None:
-        summary = QuantSummary.of([run])
+        summary = QuantSummary(run)
         return [speed_beside(summary)] if summary.decode is not None or summary.prefills else None

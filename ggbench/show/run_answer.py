@@ -32,7 +32,7 @@ def run_answer(run: Run, answer: Answer) -> Answer:
     ended = run.reason if run.is_complete or run.reason == STILL_RUNNING else run.outcome.because(run.reason)
     notes = [
         "" if ended in answer.text else sanitize(ended),
-        unsteady_note([""], [QuantSummary.of([run])]),
+        unsteady_note([""], [QuantSummary(run)]),
         *answer.notes,
         *_measured_with(run),
     ]

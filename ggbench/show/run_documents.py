@@ -48,7 +48,7 @@ class RunDocuments(msgspec.Struct, frozen=True, dict=True):
 
     def value(self, run: Run, **more: object) -> dict[str, object]:
         """Return the members of a run's document."""
-        return figure_values(self.figures, QuantSummary.of([run])) | {"run": run} | more
+        return figure_values(self.figures, QuantSummary(run)) | {"run": run} | more
 
 
 _PROVENANCE = replace(FIGURES["source"], key="provenance")
@@ -73,11 +73,11 @@ def several_document(name: str, about: str, row: type[msgspec.Struct], **more: t
 BENCH = several_document(
     "bench",
     "The whole table of a model.",
-    figures_type("BenchedQuant", MEASURED, "", {"runs": list[Run], "against": list[NearRow] | None}),
+    figures_type("BenchedQuant", MEASURED, "", {"run": Run, "against": list[NearRow] | None}),
     n_gen=int,
 )
 
 
 def bench_row(summary: QuantSummary, **more: object) -> dict[str, object]:
     """Return a row of `BENCH`."""
-    return figure_values(MEASURED, summary) | {"runs": summary.runs} | more
+    return figure_values(MEASURED, summary) | {"run": summary.run} | more

@@ -177,10 +177,6 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
         "max_n_ctx", "max n_ctx", "The largest context that works; `~` if not proven by a decode.", "max_n_ctx", 1,
         better="more", mark=lambda summary: "" if summary.max_n_ctx_verified else "~",
     ),
-    _figure(
-        "max_n_ctx_verified", "proven", "Whether tokens were decoded at the end of the largest context.",
-        "max_n_ctx_verified",
-    ),
     _figure("n_prompt", "n_prompt", "Tokens of prompt before a decode.", "decode.n_prompt", 9),
     _figure("n_gen", "n_gen", "Tokens decoded and timed in one repetition.", "n_gen", 6),
     _figure("repeat", "repeat", "Repetitions of the decode.", "repeat", 6),

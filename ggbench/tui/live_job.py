@@ -88,7 +88,7 @@ class LiveJob:
             case Finished():
                 self.question = self.working = None
                 self.pace = Pace()
-                self._result = QuantSummary.of([record.run]).decode
+                self._result = QuantSummary(record.run).decode
 
     def _work(self, record: Working) -> None:
         self.working = record

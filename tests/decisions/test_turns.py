@@ -33,10 +33,10 @@ TIME = Metric(Figure("ms", "ms", _ms, better="less"), is_timed=True)
 
 def _column(values: Sequence[float], starts: Sequence[timedelta], lasts: timedelta = MINUTE) -> list[QuantSummary]:
     return [
-        QuantSummary.of([Run(
+        QuantSummary(Run(
             head=replace(start(), started_at=(MONDAY + at).isoformat()), outcome=Outcome.COMPLETED,
             finished_at=(MONDAY + at + lasts).isoformat(), result=DecodeTiming(25, 100, prefill_ms=value),
-        )])
+        ))
         for value, at in zip(values, starts, strict=True)
     ]  # fmt: skip
 
@@ -96,7 +96,7 @@ def test_a_slow_third_may_come_between() -> None:
 def test_a_run_without_the_value_or_an_end_is_in_no_turn() -> None:
     one, other = _column(ONE, [n * MINUTE for n in (0, 6, 8, 14)]), _column(OTHER, [n * MINUTE for n in (2, 4, 10, 12)])
     for changed in ({"result": None}, {"finished_at": None}):
-        last = QuantSummary.of([replace(other[-1].run, **changed)])
+        last = QuantSummary(replace(other[-1].run, **changed))
         assert _ratio((one, [*other[:-1], last])).doubt in ("few_turns", "not_in_turns")
 
 
@@ -104,5 +104,5 @@ def test_bench_compares_its_runs_with_the_times_of_the_store(tmp_path: Path) -> 
     with Store.open(tmp_path / "results.sqlite3") as store:
         run_id = put_run(store, start())
         live = replace(read_run(store, store.load_run(run_id)), head=start(), finished_at=None)
-        stored = comparing._as_stored(store, QuantSummary.of([live])).run
+        stored = comparing._as_stored(store, QuantSummary(live)).run
     assert stored.head.started_at and stored.finished_at

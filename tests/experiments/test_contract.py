@@ -145,7 +145,7 @@ def test_a_run_is_shown_drawn_and_compared(kind: str, make: Make, store: Store) 
     with make(kind, store) as (machine, job):
         runs = [finished(run_job(machine, job)) for _ in range(2)]
     check_shown(runs[0])
-    summaries = [QuantSummary.of([run]) for run in runs]
+    summaries = [QuantSummary(run) for run in runs]
     saved = [SavedRun.of(store, each) for each in summaries]
     assert metrics_of([kind], summaries)
     assert all(figure.curves for figure in saved_figures(saved))

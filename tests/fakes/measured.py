@@ -123,7 +123,7 @@ def fill(path: Path) -> list[int]:
 
 
 def with_run(summary: QuantSummary, **changes: object) -> QuantSummary:
-    return QuantSummary((replace(summary.run, **changes), *summary.runs[1:]))
+    return QuantSummary(replace(summary.run, **changes))
 
 
 def with_head(summary: QuantSummary, **changes: object) -> QuantSummary:

@@ -76,7 +76,8 @@ def rig(gpu: Gpu) -> RunContext:
 def measure(rig: RunContext) -> Measure:
     def run(target: Target, n_gen: int, **setup: object) -> QuantSummary:
         job = decode_job(target, n_gen, LlamaConfig(**setup))  # type: ignore[arg-type]
-        return QuantSummary.of(runs_of(rig, job))
+        (run,) = runs_of(rig, job)
+        return QuantSummary(run)
 
     return run
 

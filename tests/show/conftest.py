@@ -23,7 +23,6 @@ from ggbench.runs.store.runs import StoredRun, encode
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
-from tests.fakes.measured import search_of
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 MIB = 1 << 20
@@ -95,7 +94,7 @@ def completed() -> QuantSummary:
         limit=DecodeLimit(1922.6, 4.3774, 1.008e12, "NVML: 384 bit x 10501 MHz x 2"),
     )  # fmt: skip
     decode = Run(head=head, outcome=Outcome.COMPLETED, memory=memory, gpu_use=use, result=result, run_id=41)
-    return QuantSummary.of([decode, search_of(decode, 37_632)])
+    return QuantSummary(decode)
 
 
 @pytest.fixture
@@ -118,7 +117,7 @@ def unbounded() -> QuantSummary:
         fit=LineFit(300, None, (1234.4, None), None, (10.84, 10.99), 0.0012),
         latency=LatencySummary(10.91, 11.38, 14.02, 91.4, None, (91.0, 91.8)),
     )  # fmt: skip
-    return QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=42)])
+    return QuantSummary(Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=42))
 
 
 @pytest.fixture
@@ -136,7 +135,7 @@ def out_of_memory() -> QuantSummary:
         command="ggbench decode hf:qwen/qwen1.5-7b-chat-gguf f16 --n-ctx 32768 --memory-limit 25769803776",
     )  # fmt: skip
     reason = "out of memory in context: failed to allocate CUDA0 buffer of size 17179869184"
-    return QuantSummary.of([Run(head=head, outcome=Outcome.OUT_OF_MEMORY, reason=reason, run_id=43)])
+    return QuantSummary(Run(head=head, outcome=Outcome.OUT_OF_MEMORY, reason=reason, run_id=43))
 
 
 @pytest.fixture
@@ -163,10 +162,14 @@ def twin() -> QuantSummary:
         unsteady="the second half ran 8.1 % slower than the line through the first",
     )  # fmt: skip
     decode = Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=44)
-    prompts = PrefillResult((PrefillSpeed(1, 9.81, 101.94, 3), PrefillSpeed(512, 2204.0, 232.3, 3)))
-    settings = PrefillSettings((1, 512))
-    prefill = replace(decode, head=replace(head, kind="prefill", settings=settings), result=prompts, run_id=47)
-    return QuantSummary.of([decode, prefill])
+    return QuantSummary(decode)
+
+
+@pytest.fixture
+def prompts(twin: QuantSummary) -> Run:
+    result = PrefillResult((PrefillSpeed(1, 9.81, 101.94, 3), PrefillSpeed(512, 2204.0, 232.3, 3)))
+    head = replace(twin.run.head, kind="prefill", settings=PrefillSettings((1, 512)))
+    return replace(twin.run, head=head, result=result, run_id=47)
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_shares_of_same_top_tokens_are_compared_by_chunks(run: Run, change: floa
     same_top = ChunkMean(0.9 - change, (0.9 - 2 * change, 0.9))
     divergence = replace(run.result.divergence, same_top=same_top, chunk_same_top=shares)
     runs = run, replace(run, result=replace(run.result, divergence=divergence))
-    metrics = {line.metric: line for line in compare([(QuantSummary.of([each]),) for each in runs]).metrics}
+    metrics = {line.metric: line for line in compare([(QuantSummary(each),) for each in runs]).metrics}
     assert metrics["same_top"].outcome == outcome
 
 

@@ -54,7 +54,7 @@ def row(
         kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(400), environment=ENVIRONMENT
     )
     run = Run(head=replace(head, **head_changes), outcome=Outcome.COMPLETED, memory=memory, result=result)
-    return QuantSummary.of([replace(run, **changes)])
+    return QuantSummary(replace(run, **changes))
 
 
 def compare_quants(summaries: Sequence[QuantSummary], losses: MeasuredLosses | None = None) -> Comparison:
@@ -71,7 +71,7 @@ def in_turns(*columns: Sequence[QuantSummary], losses: MeasuredLosses | None = N
             each = columns[index][turn % len(columns[index])]
             started = f"2026-11-23T10:{turn:02}:{place:02}+00:00"
             run = replace(each.run, head=replace(each.run.head, started_at=started), finished_at=started)
-            measured[index].append(QuantSummary.of([run]))
+            measured[index].append(QuantSummary(run))
     return compare(measured, losses)
 
 
@@ -119,7 +119,7 @@ def test_runs_one_after_the_other_have_no_verdict() -> None:
             started = f"2026-11-23T{hour}:{minute:02}:00+00:00"
             (each,) = b_of(ms)
             run = replace(each.run, head=replace(each.run.head, started_at=started), finished_at=started)
-            column.append(QuantSummary.of([run]))
+            column.append(QuantSummary(run))
         columns.append(column)
     found = line(compare(columns), "b_ms")
     assert (found.outcome, found.better) == ("no_verdict", ())
@@ -156,7 +156,7 @@ def test_of_three_two_may_be_better_together() -> None:
 
 
 def test_searches_are_compared_by_what_they_found() -> None:
-    searches = [QuantSummary.of([search_of(row().run, n_ctx, proven=n_ctx < 8192)]) for n_ctx in (2816, 4096, 8192)]
+    searches = [QuantSummary(search_of(row().run, n_ctx, proven=n_ctx < 8192)) for n_ctx in (2816, 4096, 8192)]
     proven = compare_quants(searches[:2])
     assert line(proven, "max_n_ctx").better == ("b",)
     assert proven.sentence == "m q4_k_m (b) holds 1,280 more tokens." or "holds 1,280 more tokens" in proven.sentence
@@ -299,7 +299,7 @@ def at_depths(*speeds: tuple[int, float, float]) -> QuantSummary:
     found = tuple(DepthSpeed(n, 128, tok_s, 3, (tok_s - error, tok_s + error)) for n, tok_s, error in speeds)
     one = row(fit=None, depths=found, latency=None)
     head = replace(one.run.head, settings=DecodeSettings(128, depths=tuple(n for n, *_ in speeds)))
-    return QuantSummary.of([replace(one.run, head=head)])
+    return QuantSummary(replace(one.run, head=head))
 
 
 def test_speed_is_not_said_beyond_what_was_measured_without_a_line_that_says_it() -> None:
@@ -331,9 +331,7 @@ def test_speeds_at_depths_are_compared_there_and_nowhere_else() -> None:
 
 def test_prompts_of_one_length_are_compared() -> None:
     runs = [
-        QuantSummary.of(
-            [replace(row().run, result=PrefillResult((*(PrefillSpeed(n, 1.0, tok_s, 3) for n in lengths), timed)))]
-        )
+        with_run(row(), result=PrefillResult((*(PrefillSpeed(n, 1.0, tok_s, 3) for n in lengths), timed)))
         for tok_s, lengths, timed in (
             (100.0, (512, 1024), PrefillSpeed(25, 1.0, 50.0, 3, (49.0, 51.0))),
             (120.0, (512, 2048), PrefillSpeed(25, 1.0, 100.0, 3, (98.0, 102.0))),
@@ -417,7 +415,7 @@ def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apar
 
 def test_a_metric_that_not_all_have_is_compared_for_those_that_do() -> None:
     runs = [row(latency=speed(80.0, 1.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
-    search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
+    search = QuantSummary(search_of(row(quant="q2_k").run, 4096))
     compared = compare_quants([*runs, search])
     assert line(compared, "tok_s").compared == ("a", "b")
     assert line(compared, "tok_s").outcome == "no_verdict"

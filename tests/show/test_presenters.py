@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
+from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import RESULTS, ListedRun, listed_rows, results_answer
 from ggbench.show.presenter import presenter_of
@@ -61,7 +62,7 @@ def test_a_list_has_each_run_with_its_answer_or_its_reason(completed: QuantSumma
 
 
 def test_a_decode_ends_with_its_speed_and_a_prefill_with_its_longest_prompt(
-    completed: QuantSummary, twin: QuantSummary
+    completed: QuantSummary, prompts: Run
 ) -> None:
     """Without a result, only that it is done; where it did not complete, why."""
     decode, show = completed.run, presenter_of("decode")
@@ -75,7 +76,7 @@ def test_a_decode_ends_with_its_speed_and_a_prefill_with_its_longest_prompt(
     assert show.ending(full) == "out of memory in load: no [31mroom"
     assert show.ending(replace(full, reason="no room")) == "out of memory: no room"
     assert show.has_details(replace(decode, outcome=Outcome.CANCELLED)) and not show.has_details(full)
-    prefill, prompts = twin.runs[1], presenter_of("prefill")
-    assert prompts.ending(prefill) == "232 tok/s over a prompt of 512 tokens, 2204.00 ms to the first token"
-    document = prompts.documents.value(prefill)
+    prefill = presenter_of("prefill")
+    assert prefill.ending(prompts) == "232 tok/s over a prompt of 512 tokens, 2204.00 ms to the first token"
+    document = prefill.documents.value(prompts)
     assert (document["n_gen"], document["n_prompt"], document["b_ms"]) == (None, None, None)

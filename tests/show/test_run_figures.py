@@ -45,7 +45,7 @@ def test_speed_has_its_interval(completed: QuantSummary, ci95: tuple[float, floa
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
     subject = Subject(model="m", quant="q", source="file", file="f")
     head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1), command="c")
-    row = QuantSummary.of([Run(head=head, outcome=Outcome.FAILED, reason="refused")])
+    row = QuantSummary(Run(head=head, outcome=Outcome.FAILED, reason="refused"))
     known = {"model", "quant", "file", "source", "outcome", "note", "command"}
     for key in set(all_figures()) - known:
         assert figure_of(key).get(row) is None
@@ -116,16 +116,9 @@ def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) 
 def test_a_context_that_no_decode_proved_is_in_question(
     completed: QuantSummary, n_ctx: int | None, verified: bool | None, text: str
 ) -> None:
-    """The mark is for people; programs have a column of its own for it."""
-    row = QuantSummary.of([completed.run, search_of(completed.run, n_ctx, proven=bool(verified))])
+    row = QuantSummary(search_of(completed.run, n_ctx, proven=bool(verified)))
     assert figure_of("max_n_ctx").text(row) == text
-    assert (figure_of("max_n_ctx").get(row), figure_of("max_n_ctx_verified").get(row)) == (n_ctx, verified)
-
-
-def test_a_note_says_why_there_is_no_largest_context(unbounded: QuantSummary) -> None:
-    search = search_of(unbounded.run, None, outcome=Outcome.OUT_OF_MEMORY, reason="it does not fit")
-    failed = with_decode(QuantSummary.of([unbounded.run, search]), unsteady="the clock fell")
-    assert figure_of("note").text(failed) == "max n_ctx: it does not fit; unsteady: the clock fell"
+    assert figure_of("max_n_ctx").get(row) == n_ctx
 
 
 def test_tables_have_names_and_programs_have_paths(completed: QuantSummary) -> None:

@@ -54,8 +54,8 @@ def test_pages_that_repacked_copies_were_made_of_are_in_no_total(twin: QuantSumm
     assert memory.total_bytes == 430 * MIB
 
 
-def test_a_prefill_is_an_answer_and_a_table(twin: QuantSummary, render: Render, golden: Golden) -> None:
-    golden("prefills.txt", render(presenter_of("prefill").details(twin.runs[1]), 100))
+def test_a_prefill_is_an_answer_and_a_table(prompts: Run, render: Render, golden: Golden) -> None:
+    golden("prefills.txt", render(presenter_of("prefill").details(prompts), 100))
 
 
 def listed(run: Run) -> ListedRun:

@@ -66,7 +66,7 @@ def test_any_command_stays_in_its_code_span(command: str) -> None:
 def test_any_name_stays_in_its_cell(name: str) -> None:
     subject = Subject(model=f"m{name}", quant="q4_0", source="file", file="f")
     head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1))
-    row = QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED)])
+    row = QuantSummary(Run(head=head, outcome=Outcome.COMPLETED))
     table = Table(figures("model quant source"), [row])
     html = MarkdownIt("commonmark").enable("table").render(table.markdown())
     assert html.count("<td") == len(table.figures)

@@ -131,7 +131,7 @@ def compare(columns: Sequence[Column], losses: MeasuredLosses | None = None) -> 
     Raises StoreError for an experiment unknown to this ggbench.
     """
     summaries = [column[0] for column in columns]
-    kinds = [run.head.kind for summary in summaries for run in summary.runs]
+    kinds = [summary.run.head.kind for summary in summaries]
     names = column_names(summaries)
     rows = tuple(
         ComparedRun(letter(n), name, tuple(each.run.run_id for each in column), column[0].run)

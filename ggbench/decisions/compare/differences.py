@@ -170,7 +170,7 @@ def caveats(columns: Sequence[Column]) -> list[str]:
     summaries, lines = [column[0] for column in columns], list(_doubts(columns))
     if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
         lines.append(say("compare.other_models"))
-    lines += own_caveats((run.head.kind for summary in summaries for run in summary.runs), summaries)
+    lines += own_caveats((summary.run.head.kind for summary in summaries), summaries)
     if vary(lambda summary: summary.memory.n_ctx, summaries):
         lines.append(say("compare.other_n_ctx"))
     return lines

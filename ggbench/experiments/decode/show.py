@@ -30,13 +30,13 @@ class DecodePresenter(QuantPresenter):
         if not isinstance(result, DecodeResult):
             return ""
         if result.depths:
-            return _at_depths(QuantSummary.of([run]))
+            return _at_depths(QuantSummary(run))
         if result.latency is None:
             return ""
-        speed = FIGURES["tok_s"].text(QuantSummary.of([run]))
+        speed = FIGURES["tok_s"].text(QuantSummary(run))
         if result.n_seqs > 1:
             return say("decode.users", speed=speed, n_seqs=result.n_seqs, together=result.tok_s_together)
-        return _along_context(QuantSummary.of([run]), speed, result.n_gen)
+        return _along_context(QuantSummary(run), speed, result.n_gen)
 
 
 def _along_context(summary: QuantSummary, speed: str, n_gen: int) -> str:

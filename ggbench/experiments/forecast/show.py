@@ -119,7 +119,7 @@ class ForecastPresenter(Presenter):
         return run_answer(run, Answer(self.ending(run), _plan_command([run]), parts, why=why))
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        rows, names = [QuantSummary.of([run]) for run in runs], row_labels([run.subject for run in runs])
+        rows, names = [QuantSummary(run) for run in runs], row_labels([run.subject for run in runs])
         speeds = zip(map(_answered, runs), names, rows, strict=True)
         known = [(speed, name, row) for speed, name, row in speeds if speed is not None]
         text = ""

@@ -107,7 +107,7 @@ class MaxctxPresenter(Presenter):
         found = context_of(run)
         why: list[Part] = [
             _probes(found, run.head.setup.program),
-            Facts(facts_of(_SEARCH, QuantSummary.of([run])), "Search"),
+            Facts(facts_of(_SEARCH, QuantSummary(run)), "Search"),
         ]
         why += memory_parts(run.memory)
         parts = filter(None, ["; ".join(_effort(run, found))])
@@ -118,7 +118,7 @@ class MaxctxPresenter(Presenter):
         return run_answer(run, answer)
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        rows = [QuantSummary.of([run]) for run in runs]
+        rows = [QuantSummary(run) for run in runs]
         names = row_labels([run.subject for run in runs])
         text, command = say("maxctx.none"), ""
         working = [run for run in runs if context_of(run).max_n_ctx is not None]

@@ -18,9 +18,7 @@ from ggbench.units import format_ms
 
 def _longest(run: Run) -> PrefillSpeed | None:
     """Return the longest prompt of an empty cache, or of a filled one if there is no other; None if none was timed."""
-    return max(
-        QuantSummary.of([run]).prefills, key=lambda each: (each.n_depth == 0, each.n_prompt), default=None
-    )
+    return max(QuantSummary(run).prefills, key=lambda each: (each.n_depth == 0, each.n_prompt), default=None)
 
 
 def _speed(summary: QuantSummary) -> Estimate | float | None:
@@ -57,7 +55,7 @@ class PrefillPresenter(QuantPresenter):
             return ""
         return say(
             "prefill.prompt",
-            speed=_HEADLINE.text(QuantSummary.of([run])),
+            speed=_HEADLINE.text(QuantSummary(run)),
             n_prompt=longest.n_prompt,
             ms=format_ms(longest.prefill_ms),
         )

@@ -231,7 +231,10 @@ def quality_over_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) 
             low, high = metric.ci95(summary) or (loss, loss)
             half = [(high - low) / 2]
         curves.append(Curve(name, np.array(x), np.array(y), np.array(half), note=note))
-    return LineChart("quality-speed", metric.topic, y_unit, "speed", "tok/s", tuple(curves), least_range=1e-6)
+    end = 1 + round(max((float(each.x[0]) for each in curves if len(each.x)), default=0.0))
+    return LineChart(
+        "quality-speed", metric.topic, y_unit, "speed", "tok/s", tuple(curves), end, least_range=1e-6
+    )
 
 
 def _quant_key(summary: QuantSummary) -> tuple[str, ...]:
@@ -257,7 +260,7 @@ _KV = "f16"
 
 def score_beside(run: Run) -> Beside:
     """Return the scores of a run beside the nearest published ones."""
-    found, conditions, summary = run.result, _own_score(run), QuantSummary.of([run])
+    found, conditions, summary = run.result, _own_score(run), QuantSummary(run)
     assert isinstance(found, QualityResult)
     (quant,) = row_names([run])
     own = {"perplexity": PPL.figure.text(summary), "kld": KLD.figure.text(summary)}

@@ -202,7 +202,7 @@ class QualityPresenter(Presenter):
 
 
 def _summary(run: Run) -> QuantSummary:
-    return QuantSummary.of([run])
+    return QuantSummary(run)
 
 
 def _scores(runs: Sequence[Run]) -> list[Table[QuantSummary]]:

@@ -188,7 +188,7 @@ def _case_metrics(case: Case) -> tuple[Metric, Metric]:
 
 def _beside(run: Run, found: SpeedCase) -> Beside:
     """Return a case beside the nearest published speeds of the model, of batches for several sequences."""
-    case, memory, summary = found.case, found.ended.memory_bytes, QuantSummary.of([run])
+    case, memory, summary = found.case, found.ended.memory_bytes, QuantSummary(run)
     conditions = own_speed(summary, case.n_input, case.n_gen, case.n_seqs)
     stated = "tok_s" if case.n_seqs == 1 else "throughput_tok_s"
     rows = [row for row in load_published() if getattr(row, stated) is not None]
