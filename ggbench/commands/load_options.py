@@ -10,7 +10,6 @@ import click
 from click.core import ParameterSource
 
 from ggbench.commands.options import (
-    TOKENS,
     as_record,
     field_option,
     field_options,
@@ -39,14 +38,11 @@ _OF_MEMORY = (*_SLOTS, *_DRAFTS, "spec_draft_n_max")
 _REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_OF_MEMORY, "n_ctx")]
 
 
-def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Callable[[_Function], _Function]:
+def _load_options(*names: str, n_ctx: str = "") -> Callable[[_Function], _Function]:
     """Return a decorator for these fields and the rest; `n_ctx` replaces the field's help of --n-ctx."""
     first = [field_option(LlamaConfig, name, n_ctx if name == "n_ctx" else "") for name in names]
-    hidden = [model_option("-c --n-ctx", "", TOKENS, hidden=True)] if hides_n_ctx else []
     make = functools.partial(given_record, LlamaConfig)
-    return as_record(
-        "setup", make, LlamaConfig.__struct_fields__, *first, *hidden, *field_options(LlamaConfig, _REST)
-    )
+    return as_record("setup", make, LlamaConfig.__struct_fields__, *first, *field_options(LlamaConfig, _REST))
 
 
 load_options = _load_options(*_KV, "n_ctx")
@@ -72,9 +68,9 @@ load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g
 """
 load_options_but_cache = _load_options(*_OF_MEMORY)
 """Without KV types and n_ctx; with slots and what drafts."""
-load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
-"""For a command that chooses every n_ctx itself: --n-ctx is hidden, and rejected if given."""
-load_options_of_batches = _load_options(*_KV, "kv_unified", hides_n_ctx=True)
+load_options_of_cases = _load_options(*_KV)
+"""For a command that chooses every n_ctx itself."""
+load_options_of_batches = _load_options(*_KV, "kv_unified")
 """Like `load_options_of_cases`, plus --kv-unified."""
 
 

@@ -30,7 +30,7 @@ def test_every_case_is_in_the_document(ggbench: Run, machine: FakeMachine, tiny_
         (["--batch", "1,x"], "--batch: '1,x' is not a list of batch sizes"),
         (["-np", "4", "-b", "2"], "a step of 4 sequences does not fit into an n_batch of 2"),
         (["--batch", "1000"], "a batch of 1,000 sequences is more than llama.cpp supports"),
-        (["-c", "512"], "speed sizes the context for each case"),
+        (["-c", "512"], "No such option"),
     ],
 )
 def test_bad_input_is_one_line(
