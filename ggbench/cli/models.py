@@ -17,9 +17,6 @@ from ggbench.errors import GgbenchError, UsageError
 from ggbench.paths import expand_path
 from ggbench.text import sanitize
 
-_MOST_REPOS = 20
-"""Repos of a search."""
-
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.hub.repo_records import RepoListing, RepoVariant
@@ -142,7 +139,7 @@ def _repo_ref(repo: str) -> ModelRef:
 def _show_search(text: str, access: HubAccess, output: Output) -> None:
     from ggbench.hub.listing import search_repos
 
-    found = search_repos(access, text, _MOST_REPOS)
+    found = search_repos(access, text)
     if output.as_json:
         from ggbench.show.model_documents import SEARCH
 

@@ -240,7 +240,7 @@ def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None
 
 
 def test_repos_are_searched(ggbench: Run, repo: str) -> None:
-    ran = ggbench("models", "--search", "tiny", "--limit", "5", "--json")
+    ran = ggbench("models", "--search", "tiny", "--json")
     assert [row["repo"] for row in ran.json["rows"]] == [repo]
     found = ggbench("models", "--search", "tiny")
     assert repo in found.out
