@@ -43,7 +43,7 @@ GROUPS = {
     "Results": {
         "results": "List, show and remove stored runs.",
         "compare": "Which run is better, in which metric, and by how much.",
-        "report": "One HTML file of stored runs; or pictures, Markdown, CSV.",
+        "report": "One HTML file of stored runs, or their table as CSV.",
         "export": "Stored runs as llama-bench's files, as CSV, or whole.",
         "import": "Read results of llama-bench, or whole runs.",
     },

@@ -16,11 +16,11 @@ from ggbench.text import sanitize
     cls=DocumentedCommand,
     examples="""
     ggbench report 3 4 7 -o report.html
-    ggbench report 3 4 --without-paths -o report.md
+    ggbench report 3 4 --without-paths -o report.csv
     """,
 )
 @click.argument("run_ids", metavar="RUN...", type=int, nargs=-1, required=True)
-@option("-o --output path", "Write to FILE: .html, .md or .csv.", PATH, metavar="FILE", required=True)
+@option("-o --output path", "Write to FILE: .html or .csv.", PATH, metavar="FILE", required=True)
 @option("--without-paths", "Leave out folders, server names, serial numbers.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
@@ -29,7 +29,7 @@ def command(run_ids: tuple[int, ...], path: Path, without_paths: bool, force: bo
 
     FILE.html is a single file that needs no network: the runs side by side as `ggbench compare` sets them, sortable
     tables, curves that show the value under the pointer, quality against speed, and every run in full with the
-    command that repeats it. It can be printed. FILE.md and FILE.csv have the tables.
+    command that repeats it. It can be printed. FILE.csv has the table.
     """
     from ggbench.files import check_free, write_as
     from ggbench.formats.report import check_ending, report_text

@@ -36,13 +36,6 @@ def markdown_escaped(text: str) -> str:
     return _MARKDOWN.sub(lambda match: re.sub("(.)", r"\\\1", match[0]), sanitize(text))
 
 
-def markdown_code(text: str) -> str:
-    """Return plain text as a Markdown code span, delimited by more backticks than it contains in a row."""
-    shown = sanitize(text)
-    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
-    return f"{fence} {shown} {fence}"
-
-
 def slots_text(config: EngineConfig, n_ctx: int) -> str:
     """Return ` (4 slots share it)` or ` (2,048 for each of 4 slots)`; empty for a single slot."""
     if config.n_seq_max == 1:

@@ -156,7 +156,7 @@ def _library() -> Any:  # noqa: ANN401 - vl_convert has no types
         needed = format_bytes(_ADDRESS_SPACE_BYTES)
         raise DoesNotFit(
             f"drawing reserves {needed} of address space, but the limit is {format_bytes(limit)}",
-            "raise it for this command: ulimit -v unlimited; or write the report as .md or .csv",
+            "raise it for this command: ulimit -v unlimited; or write the report as .csv",
         )
     import vl_convert
 

@@ -133,9 +133,8 @@ def test_runs_in_turns_decide_and_one_run_each_does_not(ggbench: Run) -> None:
 def test_a_report_says_what_compare_says(ggbench: Run, tmp_path: Path) -> None:
     put_decodes({"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
     said = ggbench("compare", "1", "2").out.splitlines()[0]
-    for ending in ("html", "md"):
-        assert ggbench("report", "1", "2", "-o", tmp_path / f"x.{ending}").code == 0
-        assert html.escape(said) in (tmp_path / f"x.{ending}").read_text().replace("\\~", "~")
+    assert ggbench("report", "1", "2", "-o", tmp_path / "x.html").code == 0
+    assert html.escape(said) in (tmp_path / "x.html").read_text()
 
 
 def test_runs_are_measured_again_in_turns(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def test_its_runs_are_listed_shown_compared_and_reported(
     document = ggbench("results", "show", ids[1], "--json").json
     assert [turn["n_question"] for turn in document["run"]["result"]["turns"]] == [32, 64, 96]
     assert "chat" in ggbench("compare", *ids).out
-    assert ggbench("report", *ids, "-o", tmp_path / "report.md").code == 0
-    assert "3 turns, " in (tmp_path / "report.md").read_text()
+    assert ggbench("report", *ids, "-o", tmp_path / "report.html").code == 0
+    assert "3 turns, " in (tmp_path / "report.html").read_text()
     assert ggbench("report", *ids, "-o", tmp_path / "report.csv").code == 0
     header, *rows = (tmp_path / "report.csv").read_text().splitlines()
     assert "chat_ms" in header.split(",")

@@ -4,13 +4,11 @@ import contextlib
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import click
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from msgspec.structs import replace
 
 from ggbench import paths
@@ -145,7 +143,7 @@ def _runs(row: Trials, label: str, name: str, place: Path) -> None:
         written = place / f"export-{form}"
         row.run(f"{label}, export --format {form}", "export", words, "--format", form, "-o", str(written))
         _look(row, f"{label}, export --format {form}", written, form)
-    for ending in ("html", "md", "csv"):
+    for ending in ("html", "csv"):
         written = place / f"report.{ending}"
         row.run(f"{label}, report.{ending}", "report", words, str(failed), "-o", str(written))
         for path in place.glob(f"report*.{ending}"):
@@ -180,21 +178,6 @@ def _harm(text: str, form: str) -> Iterator[str]:
                 yield from (f"a formula: {cell}" for cell in cells if cell[:1] in ("=", "+", "@") and len(cell) > 1)
         case "json" | "llama-bench":
             json.loads(text)
-        case "md":
-            yield from _shown(_Markdown("commonmark").enable("table").parse(text))
-
-
-class _Markdown(MarkdownIt):
-    def validateLink(self, url: str) -> bool:
-        return True
-
-
-def _shown(tokens: Sequence[Token]) -> Iterator[str]:
-    """What a page of Markdown would show that the report never writes: HTML, pictures and links."""
-    for token in tokens:
-        if token.type in ("html_block", "html_inline", "image", "link_open"):
-            yield f"{token.type} in Markdown: {token.content}"
-        yield from _shown(token.children or ())
 
 
 def _formats() -> tuple[str, ...]:
