@@ -100,7 +100,7 @@ def test_the_verdict_is_first_and_a_quant_has_one_colour(ggbench: Run, target: P
 
 
 def test_names_are_text_wherever_they_are(ggbench: Run, target: Path) -> None:
-    """A model's name ends no script and makes no element, in the page or in its data, and a spreadsheet has no formula."""
+    """A model's name ends no script and makes no element in page or data; a spreadsheet has no formula."""
     with Store.open() as store:
         for model, quant in ((HOSTILE, "q4_k_m"), (HOSTILE, "q8_0"), (FORMULA, HOSTILE), ("| a `b` |", "q8_0")):
             put_run(store, start(model, quant, command=f"ggbench decode {model}"), n_gen=300)
