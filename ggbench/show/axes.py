@@ -123,7 +123,7 @@ _SHORT = 8
 """A median spans at most 1/8 of the positions, so that a short run is not a flat line."""
 
 
-def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
+def rolling_median(x: Integers | Floats, y: Floats, at: npt.ArrayLike) -> Floats:
     """Return the median of the values around each x of `at`, over `WINDOW` positions or an eighth of all.
 
     `x` may be unordered and contain duplicates, as with repetitions. Near an end or a gap in `x`, the window narrows to
@@ -153,7 +153,7 @@ def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
     return found
 
 
-def _nearest(x: Integers, places: Floats) -> Integers:
+def _nearest(x: Integers | Floats, places: Floats) -> Integers:
     above = np.clip(np.searchsorted(x, places), 1, max(len(x) - 1, 1))
     is_below = (places - x[above - 1]) <= (x[np.minimum(above, len(x) - 1)] - places)
     return np.where(is_below, above - 1, np.minimum(above, len(x) - 1)).astype(np.int64)

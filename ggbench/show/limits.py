@@ -151,8 +151,11 @@ def _prefill(rows: Sequence[SchemeLimits]) -> list[Part]:
 
 def _prompt_figure(n: int) -> Figure[SchemeLimits]:
     def bound(row: SchemeLimits) -> str | None:
-        limit = row.prefill
-        return limit and f"{format_number(limit.latency_ms(n), 4)} {limit.bound(n)}"
+        return (
+            None
+            if row.prefill is None
+            else f"{format_number(row.prefill.latency_ms(n), 4)} {row.prefill.bound(n)}"
+        )
 
     return Figure("first_token_ms", format_length(n), bound, unit="ms, bound", priority=4)
 

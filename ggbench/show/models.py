@@ -297,7 +297,7 @@ def _type_rows(file: ModelFile) -> list[_TypeRow]:
             sum(tensor.n_elements for tensor in group),
             sum(tensor.n_bytes or 0 for tensor in group),
         )
-        sizes = (None, None, None)
+        sizes: tuple[int | None, float | None, float | None] = None, None, None
         if n_bytes and n_params:
             sizes = (n_bytes, n_bytes / all_bytes, n_bytes * 8 / n_params)
         rows.append(_TypeRow(name, len(group), n_params, *sizes))

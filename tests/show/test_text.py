@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -20,7 +20,6 @@ from ggbench.show.figure import figures_csv
 from ggbench.show.presenter import all_figures
 from ggbench.show.quants import bench_answer
 from ggbench.show.run_figures import figures
-from ggbench.show.text import markdown_code
 from ggbench.text import sanitize, shorten, shorten_alike
 from tests.fakes.measured import with_subject
 
@@ -50,15 +49,6 @@ def test_csv_holds_no_formula(completed: QuantSummary, start: str) -> None:
     cell = next(iter(csv.DictReader(io.StringIO(text))))["model"]
     assert cell.startswith("'")
     assert 'HYPERLINK("x")' in cell
-
-
-@settings(deadline=None)
-@given(command=st.text("`<b> a", max_size=20))
-@example(command="a ```<b>")
-def test_any_command_stays_in_its_code_span(command: str) -> None:
-    """A command of an imported run with backticks ends no code span, so that nothing in it becomes HTML."""
-    html = MarkdownIt("commonmark").render(f"- {markdown_code(f'ggbench{command}.')}")
-    assert [html.count(tag) for tag in ("<code>", "</code>", "<b>")] == [1, 1, 0]
 
 
 @settings(deadline=None)
