@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.expect.drafts import AcceptanceRow, acceptance_of_rows
-from ggbench.models.published import METRICS, PublishedDocument, PublishedRow, load_sources
+from ggbench.models.published import METRICS, PublishedDocument, PublishedRow, load_sources, table_of
 from ggbench.models.published.benches import BenchedRow, BenchSource, load_bench_sources
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
@@ -28,7 +28,7 @@ METRIC_FIGURES: Mapping[str, Figure[PublishedRow]] = {
         ("tok_s", "speed", "tok/s"), ("throughput_tok_s", "throughput", "tok/s"), ("memory_gb", "memory", "GB"),
         ("bpw", "BPW", "bits"), ("prefill_ms", "prefill", "ms"), ("w_tokens_per_ms", "W", "tokens/ms"),
         ("b_ms", "B", "ms"), ("b_w16_ms", "B as w16", "ms"), ("prefill_tok_s", "prompt", "tok/s"),
-        ("perplexity", "PPL", ""), ("ppl_ratio", "PPL", "of base"), ("kld", "KLD", "nats"),
+        ("kld", "KLD", "nats"), ("perplexity", "PPL", ""), ("ppl_ratio", "PPL", "of base"),
         ("same_top_percent", "same top", "%"), ("max_n_ctx", "longest", "tokens"),
     )
 }  # fmt: skip
@@ -78,7 +78,9 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     most = _ROWS_IN_A_LIST // (2 if rows and benches else 1)
     asked = [member(metric, metric, sanitize, f"{metric}.printed")] if metric in METRICS else []
     others = [
-        replace(each, priority=rank) for rank, each in enumerate(METRIC_FIGURES.values()) if each.key != metric
+        replace(each, priority=rank // 4)
+        for rank, each in enumerate(METRIC_FIGURES.values())
+        if each.key != metric
     ]
     figures = (*_CONDITIONS, *asked, *others)
     documents, places = _cited(rows, benches)
@@ -88,6 +90,9 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     more = say("published.more", rows=counted(hidden, "row")) if hidden else ""
     parts: list[Part] = [Table(figures, rows[:most]), Table(_BENCHED, benches[:most])]
     sources = [(each.id, "; ".join((each.title, *each.remarks))) for each in documents]
+    sources += [
+        (name, table.remark or name) for name, table in {row.table: table_of(row) for row in rows}.items()
+    ]
     sources += [(each.id, f"{each.address} {each.remark}".rstrip()) for each in places]
     every = Table((*figures, member("source", "source")), rows)
     why: list[Part] = [every, Table(_BENCHED, benches), Facts(sources), Facts(_remarks(rows))]
@@ -141,7 +146,7 @@ _KINDS: Sequence[Figure[tuple[str, int, Estimate]]] = (
 _ACCEPTANCES: Sequence[Figure[AcceptanceRow]] = (
     *(member(key, header, priority=priority) for key, header, priority in (
         ("kind", "drafts", 0), ("target", "target", 0), ("draft", "draft", 4), ("task", "task", 2), ("n_draft", "k", 0),
-        ("printed", "printed", 3), ("source", "source", 5),
+        ("printed", "printed", 3),
     )),
     member("acceptance", "accepted", format_percent),
 )  # fmt: skip
@@ -160,7 +165,7 @@ def acceptances_answer(rows: Sequence[AcceptanceRow]) -> Answer:
         "",
         [Table(_KINDS, kinds)],
         [say("published.acceptance"), say("published.acceptance_unknown", rows=counted(unknown, "row"))],
-        [Table(_ACCEPTANCES, rows)],
+        [Table(_ACCEPTANCES, [row for row in rows if row.source == source], source) for source in sources],
     )
 
 

@@ -107,7 +107,7 @@ def test_the_second_line_is_what_to_type(ask: Ask, task: str) -> None:
 def test_why_has_the_rest(ask: Ask, task: str) -> None:
     short, whole = ask(task).out.splitlines(), ask(task, "--why").out.splitlines()
     assert len(whole) > len(short)
-    assert "--why" in short[-1] and not any("--why" in line for line in whole)
+    assert not any("--why" in line for line in whole)
 
 
 @pytest.mark.parametrize("task", ["pick", "plan", "bench", "compare", "results"])

@@ -103,7 +103,7 @@ def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny
     assert ran.json["outcome"] == Outcome.CANCELLED
     assert ran.json["n_gen"] == 500
     shown = ggbench("results", "show", "1", "--json")
-    assert shown.json["state"] == "cancelled"
+    assert shown.json["outcome"] == "cancelled"
     assert shown.json["n_gen"] == 500
 
 

@@ -333,6 +333,7 @@ def test_an_interrupted_download_is_no_measurement(
 
 
 def test_offline_forbids_a_download(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
+    assert ggbench("models", repo).code == 0
     ran = ggbench("decode", repo, "q8_0", "--offline")
     assert (ran.code, "ggbench pull" in ran.err) == (4, True)
     assert machine.workers == []

@@ -64,9 +64,7 @@ def test_its_runs_are_listed_shown_compared_and_reported(
 ) -> None:
     ids = [ggbench("chat", tiny_twin, "--turns", n, "--json").json["run_id"] for n in (2, 3)]
     listed = ggbench("results", "--json").json["rows"]
-    assert [(row["kind"], row["state"], row["n_samples"]) for row in listed] == [
-        ("chat", "completed", 150), ("chat", "completed", 100)
-    ]  # fmt: skip
+    assert [(row["kind"], row["state"]) for row in listed] == [("chat", "completed")] * 2
     assert "turns, " in ggbench("results", "--why").out
     document = ggbench("results", "show", ids[1], "--json").json
     assert [turn["n_question"] for turn in document["run"]["result"]["turns"]] == [32, 64, 96]

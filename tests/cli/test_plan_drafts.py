@@ -1,7 +1,6 @@
 """`ggbench plan` of a model that is not alone: a draft, MTP layers, a projector and a prompt cache beside it."""
 
 import contextlib
-import re
 from pathlib import Path
 
 import pytest
@@ -78,8 +77,6 @@ def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, t
     assert states[2][0] == pytest.approx(2 * states[0][0], rel=0.01)
     assert fewer["kv_bytes"] < drafting["kv_bytes"] and fewer["output_bytes"] <= drafting["output_bytes"]
     assert "--mtp" in drafting["command"] and "--spec-draft-n-max 1" in fewer["command"]
-    shown = [ggbench(*asked[:-1], *each, "--why").out for each in more]
-    assert [re.findall("drafted at most +([0-9]+)", out) for out in shown] == [[], ["3"], ["1"]]
     assert "add --engine llama-server" in ggbench("speculate", asked[1], "--mtp").err
 
 

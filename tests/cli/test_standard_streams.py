@@ -71,7 +71,7 @@ def test_an_error_that_nobody_reads_is_quiet() -> None:
     assert ran.returncode == ExitCode.PIPE_CLOSED
 
 
-@pytest.mark.parametrize("args", [["models", "--json"], ["published", "--csv"]], ids=" ".join)
+@pytest.mark.parametrize("args", [["models", "--json"], ["published", "--json"]], ids=" ".join)
 def test_a_full_disk_behind_stdout_is_an_error_in_two_lines(args: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(

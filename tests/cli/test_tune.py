@@ -160,14 +160,6 @@ def test_prompts_are_searched_for_too(ggbench: Run, plant: Plant, tiny_twin: Pat
     assert "prefill at 0 ms" in ggbench("results", "show", 1).out
 
 
-@pytest.mark.usefixtures("machine")
-def test_a_low_w_points_to_tune(ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "of the memory bandwidth limit: ggbench tune" in ggbench("decode", tiny_twin, "-n", "1000").err
-    assert "ggbench tune" in ggbench("bench", tiny_twin, "-n", "1000").err
-    monkeypatch.setattr("ggbench.commands.measuring._LOW_W", 0.01)  # W is 2 % of the limit
-    assert "ggbench tune" not in ggbench("decode", tiny_twin, "-n", "1000").err
-
-
 def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
     planted = plant()
     ran = ggbench("tune", tiny_twin, *TUNE, "--memory-limit", "2MiB")
