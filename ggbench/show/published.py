@@ -90,9 +90,8 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     more = say("published.more", rows=counted(hidden, "row")) if hidden else ""
     parts: list[Part] = [Table(figures, rows[:most]), Table(_BENCHED, benches[:most])]
     sources = [(each.id, "; ".join((each.title, *each.remarks))) for each in documents]
-    sources += [
-        (name, table.remark or name) for name, table in {row.table: table_of(row) for row in rows}.items()
-    ]
+    tables = {row.table: table_of(row).remark for row in rows}
+    sources += [("", f"{name}: {remark}" if remark else name) for name, remark in tables.items()]
     sources += [(each.id, f"{each.address} {each.remark}".rstrip()) for each in places]
     every = Table((*figures, member("source", "source")), rows)
     why: list[Part] = [every, Table(_BENCHED, benches), Facts(sources), Facts(_remarks(rows))]
