@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ggbench.runs.recording import batch_size
 from ggbench.runs.run import Result, Settings
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
 from ggbench.show.run_figures import measured_text
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
 from ggbench.stats.intervals import t_95
@@ -148,10 +149,12 @@ def _depth_windows(run: PlottedRun) -> list[DecodeWindow]:
 
 
 def _fit_text(fit: LineFit | None) -> str:
-    if fit is None:
-        return ""
-    w, b = measured_text(fit, "w_tokens_per_ms"), measured_text(fit, "b_ms", 4)
-    return f"W {with_unit(w, 'tokens/ms')}, B {with_unit(b, 'ms')}"
+    """Return `W 205 ±4 tokens/ms, B 10.9 ms`, of which what is known."""
+    named = (
+        ("W", measured_text(fit, "w_tokens_per_ms"), "tokens/ms"),
+        ("B", measured_text(fit, "b_ms", 4), "ms"),
+    )
+    return ", ".join(f"{name} {with_unit(text, unit)}" for name, text, unit in named if text != UNKNOWN)
 
 
 def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Floats]:
