@@ -34,7 +34,7 @@ class Table(msgspec.Struct, Generic[Row], frozen=True):
     """A rich style of a row, such as `dim` or `bold`."""
 
     def __bool__(self) -> bool:
-        return bool(self._columns())
+        return bool(self._all())
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.title:
@@ -43,26 +43,30 @@ class Table(msgspec.Struct, Generic[Row], frozen=True):
 
     def lines(self, width: int) -> Iterator[Text]:
         """Yield the header and each row, with the columns that fit into `width`."""
-        columns = _fitting(self._columns(), width)
+        columns = self.columns(width)
         yield _line(columns, [column.header for column in columns], "bold")
         for index, row in enumerate(self.rows):
             yield _line(columns, [column.texts[index] for column in columns], self.style(row))
 
     def markdown(self) -> str:
         """Return the table with every column, and no padding."""
-        columns = self._columns()
+        columns = self._all()
         lines = [[column.header for column in columns]]
         lines += [list(texts) for texts in zip(*(column.texts for column in columns), strict=True)]
         head, *body = [" ".join(f"| {' | '.join(map(markdown_escaped, line))} |".split()) for line in lines]
         rule = f"|{'|'.join('---' if column.is_text else '--:' for column in columns)}|"
         return _titled(self.title, head, rule, *body)
 
-    def _columns(self) -> list[_Column]:
-        made = [_Column.of(figure, self.rows) for figure in self.figures]
+    def columns(self, width: int) -> list[Column]:
+        """Return the columns that fit into `width`: the least important are left out first."""
+        return _fitting(self._all(), width)
+
+    def _all(self) -> list[Column]:
+        made = [Column.of(figure, self.rows) for figure in self.figures]
         return [column for column in made if not {*column.texts} <= {"", UNKNOWN}]
 
 
-class _Column(msgspec.Struct, frozen=True):
+class Column(msgspec.Struct, frozen=True):
     """The texts of a figure."""
 
     header: str
@@ -72,14 +76,14 @@ class _Column(msgspec.Struct, frozen=True):
     width: int
 
     @classmethod
-    def of(cls, figure: Figure[Any], rows: Sequence[Any]) -> _Column:
+    def of(cls, figure: Figure[Any], rows: Sequence[Any]) -> Column:
         is_text = not figure.is_number and any(isinstance(figure.get(row), str | bool) for row in rows)
         texts = tuple(map(figure.text, rows))
         width = max(map(cell_len, (figure.title, *texts)))
         return cls(figure.title, texts, figure.priority, is_text, width)
 
 
-def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
+def _fitting(columns: Sequence[Column], width: int) -> list[Column]:
     """Return the columns without those of the highest priority numbers, the last first, until the rest fit."""
     kept = list(columns)
     droppable = sorted((each for each in kept if each.priority > ESSENTIAL), key=lambda each: each.priority)
@@ -88,7 +92,7 @@ def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
     return kept
 
 
-def _line(columns: Sequence[_Column], texts: Sequence[str], style: str) -> Text:
+def _line(columns: Sequence[Column], texts: Sequence[str], style: str) -> Text:
     cells = []
     for column, text in zip(columns, texts, strict=True):
         blanks = " " * (column.width - cell_len(text))

@@ -17,7 +17,7 @@ from ggbench.models.disk import LocalModel
 from ggbench.show import FITS_NOT
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
-from ggbench.tui.model_list import ModelEntry, Section, short_titles
+from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.quant_rows import QuantRow
 from ggbench.units import counted, format_count
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 PICKED = "★"
-_MOST_TITLE = 40
-"""Characters of a model's name above its quants, which leave room for the state of its plan at 80 columns."""
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
 
@@ -80,12 +78,17 @@ class Library:
         )
 
     @property
+    def best(self) -> QuantRow | None:
+        """The quant to run, or what comes nearest."""
+        best = None if self.pick is None else self.pick.best
+        return next(
+            (row for row in self.rows.values() if best and row.candidate.name == best.candidate.name), None
+        )
+
+    @property
     def picked(self) -> QuantRow | None:
         """The quant to run; None if none meets the needs."""
-        if self.pick is None or self.pick.recommended is None:
-            return None
-        chosen = self.pick.recommended.candidate
-        return next((row for row in self.rows.values() if row.candidate.name == chosen.name), None)
+        return self.best if self.pick is not None and self.pick.recommended is not None else None
 
     def request(self, budget: Budget) -> PickRequest:
         """Return what to pick for: any KV cache, unless the options name one."""
@@ -96,12 +99,16 @@ class Library:
         types = [(each, each) for each in CACHE_TYPES] if given == (default.type_k, default.type_v) else [given]
         return PickRequest(self.all_needs, budget, options, caches_of(types, options, on_gpu=budget.on_gpu))
 
-    def choose(self, entry: ModelEntry, *, is_planning: bool) -> bool:
+    def choose(self, entry: ModelEntry | None, *, is_planning: bool) -> bool:
         """Choose a model; return False if the same quants of it are planned already, or being planned, even if it was
         in another section then.
         """
         before, self.entry = self.entry, entry
-        is_same = before is not None and (entry.model, entry.quants) == (before.model, before.quants)
+        is_same = (
+            before is not None
+            and entry is not None
+            and (entry.model, entry.quants) == (before.model, before.quants)
+        )
         if is_same and (self.rows or is_planning):
             return False
         self.forget()
@@ -166,7 +173,7 @@ class Library:
         """Return one line: the model, the state of its plan, and how many quants are marked."""
         entry, n_marked = self.entry, sum(map(len, self.all_marks.values()))
         if entry is None:
-            return ""
+            return "quants"
         if entry.reason:
             return f"{FITS_NOT} {entry.title}: {entry.reason}"
         if not is_machine_known:
@@ -180,18 +187,13 @@ class Library:
         is_twin = any(row.is_twin for row in self.rows.values())
         twin = "twin: random weights in its shape" if is_twin else ""
         options = sanitize(" ".join(config_options(self.options)))
-        return " · ".join(
-            filter(None, (*short_titles([entry.title], _MOST_TITLE), state, marked, options, twin))
-        )
+        return " · ".join(filter(None, (entry.title, state, marked, options, twin)))
 
     def reason(self) -> str:
         """Return the pick and its reason in a sentence; empty until it is made."""
         from ggbench.decisions.pick.sentences import headline
 
-        if self.pick is None:
-            return ""
-        mark = "" if self.pick.recommended is None else f"{PICKED} "
-        return f"{mark}{headline(self.pick)}"
+        return "" if self.pick is None else headline(self.pick)
 
     def row_of(self, candidate: Candidate, meets: bool | None = None) -> QuantRow:
         file, is_here = candidate.to_run, self._is_here(candidate)

@@ -1,4 +1,4 @@
-"""The models in the Library, by section: added by hand, on this disk, in the catalog, on the Hub.
+"""The models in the Library: the best here, added by hand, on this disk, in the catalog, on the Hub.
 
 Quants of a model in one folder are one model, whichever program stored them.
 """
@@ -6,11 +6,11 @@ Quants of a model in one folder are one model, whichever program stored them.
 from __future__ import annotations
 
 import enum
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -21,17 +21,23 @@ from ggbench.hub.repo_records import RepoSummary
 from ggbench.models.added_places import typed_path
 from ggbench.models.catalog import HUB_REPO, Catalog
 from ggbench.models.disk import LocalModel, path_argument
-from ggbench.text import has_words, sanitize, shorten_alike
+from ggbench.show import FITS_NOT
+from ggbench.show.names import model_name
+from ggbench.text import has_words, sanitize
 from ggbench.units import format_count
+
+if TYPE_CHECKING:
+    from ggbench.decisions.pick.record import Pick
 
 _LONG_SECTION = 20
 """Number of models above which those of a family share a line that unfolds them."""
-_GGUF = re.compile(r"[-_.]gguf$", re.IGNORECASE)
+_MOST_BEST = 3
 
 
 class Section(enum.StrEnum):
     """The source of a model; the value is the section's heading."""
 
+    BEST = "best here"
     ADDED = "added by hand"
     SERVERS = "servers"
     DISK = "on this disk"
@@ -56,6 +62,8 @@ class ModelEntry(msgspec.Struct, frozen=True):
     """The added folder or file that contains it."""
     family: str = ""
     """The group in a section; empty on the Hub, whose order is the search's."""
+    quant: str = ""
+    """The quant to go to; empty for the pick."""
 
     @property
     def server(self) -> str | None:
@@ -103,20 +111,54 @@ def list_models(
     return tuple(entries)
 
 
-def grouped(entries: Iterable[ModelEntry]) -> Iterator[tuple[str, list[list[ModelEntry]]]]:
-    """Yield each heading with its models: in a long section a list for each family, in a short one a single list."""
+class ListLine(NamedTuple):
+    """A line of the tree of models."""
+
+    level: int
+    """0 for a section, 1 for a family or a model, 2 for a model of a family."""
+    key: str
+    title: str
+    note: str = ""
+    entry: ModelEntry | None = None
+    """None for a section and a family."""
+
+
+def lines_of(entries: Iterable[ModelEntry]) -> Iterator[ListLine]:
+    """Yield each section with its models, which in a long one are below their family."""
     for heading, section in groupby(entries, key=lambda entry: entry.heading):
         members = list(section)
-        is_long = len(members) > _LONG_SECTION
-        yield (
-            heading,
-            [list(group) for _, group in groupby(members, key=lambda each: each.family if is_long else "")],
-        )
+        yield ListLine(0, heading, heading, "tok/s" if members[0].section is Section.BEST else "")
+        if len(members) <= _LONG_SECTION:
+            yield from (_model_line(1, entry) for entry in members)
+            continue
+        for family, models in groupby(members, key=lambda entry: entry.family):
+            alike = list(models)
+            if len(alike) == 1:
+                yield _model_line(1, alike[0])._replace(
+                    title=f"  {alike[0].title}"
+                )  # below the families' names
+            else:
+                yield ListLine(1, alike[0].family_key, sanitize(family), format_count(len(alike)))
+                yield from (_model_line(2, entry) for entry in alike)
 
 
-def short_titles(titles: Sequence[str], width: int) -> tuple[str, ...]:
-    """Return the names of a list in at most `width` characters: a longer one loses `-GGUF`, then its middle."""
-    return shorten_alike([title if len(title) <= width else _GGUF.sub("", title) for title in titles], width)
+def _model_line(level: int, entry: ModelEntry) -> ListLine:
+    title = f"{FITS_NOT} {entry.title}" if entry.reason else entry.title
+    return ListLine(level, entry.key, title, entry.about, entry)
+
+
+def best_models(pick: Pick) -> list[ModelEntry]:
+    """Return the models to run on this machine: the pick and its alternatives, with their quants and speeds."""
+    from ggbench.decisions.pick.show import FIGURES
+
+    speed = next(figure for figure in FIGURES if figure.key == "tok_s")
+    entries = dict[str, ModelEntry]()
+    for listed in pick.listed:
+        row, quant = listed.candidate.row, listed.candidate.quant
+        about = sanitize(f"{quant} {speed.text(listed)}")
+        entry = ModelEntry(Section.BEST, row.model, sanitize(model_name(row.subject)), about, quant=quant)
+        entries.setdefault(row.model, entry)
+    return list(entries.values())[:_MOST_BEST]
 
 
 def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:

@@ -78,6 +78,26 @@ class LibraryPlanner:
             finally:
                 self._leave_servers(request.setup)
 
+    def best_here(self, request: PickRequest, store: Store | None) -> Iterator[Pick | None]:
+        """Yield None after each quant that is sized, and at last the pick among the catalog's current models.
+
+        It has a worker of its own, as the chosen model is planned meanwhile. Raises DoesNotFit if no model can.
+        """
+        from ggbench.decisions.pick.current import decide_current
+        from ggbench.decisions.pick.models import Competitors, models_here, of_families
+
+        budget, pick = request.budget, None
+
+        def decided(allocator: DryAllocator) -> Iterator[None]:
+            nonlocal pick
+            asked, here = Competitors((), of_families(())), models_here() if budget.is_here else ()
+            pick, _ = yield from decide_current(asked, here, request, allocator, store)  # type: ignore[misc]
+
+        with DryAllocator(self._start(), _to_load(request.setup, budget), budget.devices) as allocator:
+            for _ in decided(allocator):
+                yield None
+        yield pick
+
     def forget(self) -> None:
         self._models.clear()
 
@@ -97,8 +117,7 @@ class LibraryPlanner:
 
     def _allocator_for(self, budget: Budget, setup: LlamaConfig) -> DryAllocator:
         """Return the running worker, or a new one if the placement of layers or the cache types differ."""
-        loaded = setup_to_load(setup, budget)
-        loaded = msgspec.structs.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
+        loaded = _to_load(setup, budget)
         if self._allocator is None or (loaded, budget.devices) != self._allocates_for:
             self._end_worker()
             self._allocator = DryAllocator(self._start(), loaded, budget.devices)
@@ -114,6 +133,11 @@ class LibraryPlanner:
         if self._allocator is not None:
             self._allocator.__exit__(None, None, None)
             self._allocator = None
+
+
+def _to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
+    loaded = setup_to_load(setup, budget)
+    return msgspec.structs.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
 
 
 def _served(url: str, options: ServerOptions) -> Iterator[tuple[Candidate, ...]]:

@@ -80,11 +80,11 @@ def _of_pick(key: str, priority: int = ESSENTIAL) -> Figure[Any]:
 FIGURES: tuple[Figure[QuantRow], ...] = (
     Figure("quant", "quant", lambda row: shorten(row.title, _WIDEST)),
     Figure("fits", "fits", _fits),
-    _of_pick("options", 2),
     _of_pick("tok_s"),
     _of_pick("kld"),
     _of_pick("max_n_ctx", 3),
     Figure("file", "file", _file, priority=1),
+    _of_pick("options", 2),
     _of_pick("cache", 4),
     _of_pick("left_bytes", 5),
     _of_pick("needed_bytes", 6),

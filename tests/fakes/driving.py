@@ -17,13 +17,12 @@ from textual.app import App
 from textual.events import Key
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Static, Tabs
 from textual.worker import WorkerCancelled
 
 from ggbench.models.disk import LocalModel
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.screens.forms import ChoiceField
 from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.tui.widgets.runs_table import RunsTable
 
@@ -123,13 +122,13 @@ async def ask(app: GgbenchApp, pilot: Pilot[None], kind: str) -> str:
     """Open the dialog of a measurement, choose the experiment, and wait until its fields took the place of others."""
     await press(app, pilot, "b")
     dialog: Any = app.screen
-    dialog.query_one("#what", ChoiceField).value = kind
+    dialog.query_one("#what", Tabs).active = kind
     await settle(app, pilot)
     while dialog._experiment.kind != kind or [f"line_{field.name}" for field in dialog.fields] != [
         line.id for line in dialog.query_one("#lines").children
     ]:
         await settle(app, pilot)
-    assert dialog.query_one("#what", ChoiceField).value == kind
+    assert dialog.query_one("#what", Tabs).active == kind
     return words_of(app)
 
 
@@ -138,7 +137,7 @@ def table(app: GgbenchApp) -> QuantsTable:
 
 
 def names(app: GgbenchApp) -> list[str]:
-    return [row.title for row in table(app).rows.values()]
+    return [row.title for row in table(app).shown.values()]
 
 
 def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:

@@ -1,7 +1,7 @@
 """A machine for the Library that is the same everywhere: its memory, its disk, and plans that nobody has to make."""
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.candidates import PickRequest
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
 from ggbench.engines.llama.config import LlamaConfig
@@ -106,6 +107,9 @@ class FakePlanner:
     errors: dict[str, GgbenchError] = field(default_factory=dict)
     rows_of: dict[str, Sequence[Candidate]] = field(default_factory=dict)
     """Instead of those that are made up, by model."""
+    best: Sequence[Candidate] = ()
+    """The candidates among which the best for this machine are picked."""
+    best_asked: list[Needs] = field(default_factory=list)
     n_forgotten: int = 0
     is_closed: bool = False
 
@@ -127,6 +131,12 @@ class FakePlanner:
         for each in found:
             yield (each,)
         return None if any(each.row.provenance == "endpoint" for each in found) else recommend(found, request.needs)
+
+    def best_here(self, request: PickRequest, store: Store | None) -> Iterator[Pick | None]:
+        """Yield the pick among `best`, or nothing without them."""
+        self.best_asked.append(request.needs)
+        if self.best:
+            yield recommend(self.best, request.needs)
 
     def forget(self) -> None:
         self.n_forgotten += 1

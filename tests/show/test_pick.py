@@ -36,7 +36,6 @@ from ggbench.sizing.plan import Planners
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
-from ggbench.tui.screens.pick import PickScreen, PickTask
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
@@ -239,5 +238,4 @@ def test_what_draws_a_pick_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         commands = None if each.best is None else commands_of(each.best.candidate, BUDGET)
         assert pick_answer(each, BUDGET, commands).markdown(why=True)
         assert PICK.text(pick_record(each, BUDGET, commands, LlamaConfig()))
-        screen = PickScreen(PickTask("m", BUDGET, list, print, print), each)
-        assert screen._answer.text == headline(each)
+        assert pick_answer(each, BUDGET, commands).text == headline(each)

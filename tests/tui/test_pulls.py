@@ -17,9 +17,9 @@ from ggbench.models.targets import Target, resolve
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.widgets.models_pane import ModelList
+from ggbench.tui.widgets.models_pane import ModelTree
 from ggbench.tui.work_queue import PullQueue, WorkState
-from tests.fakes.driving import press, words_of
+from tests.fakes.driving import press, settle, words_of
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.library import BUDGET, FakePlanner, plan_row, planned
 from tests.fakes.watched import WatchedQueue
@@ -149,8 +149,9 @@ def online(services: Services, hub: TestHub, planner: FakePlanner, monkeypatch: 
 async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
     """Search the Hub for a name that no local model has, and choose the first result."""
     await press(app, pilot, "slash", *text, "enter")
-    models = app.screen.query_one(ModelList)
-    models.highlighted = next(index for index, option in enumerate(models.options) if "maker/" in str(option.prompt))
+    models = app.screen.query_one(ModelTree)
+    models.move_cursor(next(node for node in models.lines.values() if node.data and "maker/" in node.data.title))
+    await settle(app, pilot)
     n_pulls = len(app.pull_queue.items)
     assert "enter: its quants" in await press(app, pilot, "p")  # and not those of the model before
     assert len(app.pull_queue.items) == n_pulls
@@ -174,8 +175,9 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
         assert "100 %" in shown
         shown = await press(app, pilot, "1")
         assert "on this disk" in shown
-        assert str(app.screen.query_one(ModelList).options[-1].prompt).strip() == "⌕ search for “tiny”"
-        assert len([each for each in app.screen.query_one(ModelList).options if "maker/" in str(each.prompt)]) == 1
+        models = app.screen.query_one(ModelTree)
+        assert list(models.lines)[-1] == "search"
+        assert len([each for each in models.entries if "maker/" in each.title]) == 1
         line = next(line for line in shown.splitlines() if "q8_0 " in line)
         assert "↓" not in line
 

@@ -1,10 +1,11 @@
-"""The Library: the needs on top, models on the left, and the quants of one on the right in the order of the pick."""
+"""The Library: the pick and its command on top, models on the left, the quants of one on the right, or the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
@@ -13,56 +14,54 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
+from ggbench.decisions.pick.sentences import is_runnable
 from ggbench.errors import GgbenchError
 from ggbench.models.added_places import remembered_servers, typed_server
+from ggbench.show.answer import Answer
+from ggbench.show.plan import plan_answer
+from ggbench.sizing.plan_record import EnginePlan
 from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import quants_on_disk
-from ggbench.tui.model_list import ModelEntry, list_models
+from ggbench.tui.model_list import ModelEntry, best_models, list_models
 from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.starting import StartScreen
-from ggbench.tui.widgets.bars import KeysFooter, MemoryBar, NeedsBar, StatusMessage
+from ggbench.tui.widgets.answer_pane import AnswerPane
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
 from ggbench.tui.widgets.models_pane import ModelsPane
+from ggbench.tui.widgets.quant_panels import LossSpeedPlot, MemoryPanel
 from ggbench.tui.widgets.quants_table import QuantsTable
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.record import Candidate
+    from ggbench.decisions.pick.record import Pick
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
+    from ggbench.sizing.plan_record import Budget
 
 
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
-_FIRST_STEPS = """enter  open a family on the left, then a model: its
-       quants are planned, nothing is downloaded
-/      filter, or type the path of a folder of yours,
-       or words to search for on the Hub
-e, g   say what the model is for, and on which GPU
-?      all keys, and what the marks mean"""
+_FIRST_STEP = (
+    "Open a model with enter; / filters them, takes the path of a folder of yours, or searches the Hub."
+)
 
 
 class LibraryScreen(StartScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     CSS_PATH = "library.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]  # noqa: RUF012 - Textual's
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (180, "-huge")]  # noqa: RUF012 - Textual's
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012 - Textual's
     HELP = """Quants are planned before any download, each run in the best way for your needs, in the order of the pick.
 
 ★  the pick; ● is marked, dim misses a need, or is still of former needs
 ~  estimated, ! of a disturbed run, — unknown: b measures it
 ↓  its download; a model that is not here can also be measured as a twin: a file of its shape, with random weights
 
-In the bar of the memory, ░ stays free and · is the reserve. A path or the URL of a server in the filter is added to
+A path or the URL of a server in the filter is added to
 the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("P", "pick", "Pick", tooltip="What to run, the command for it, and the alternatives"),
-        Binding(
-            "w",
-            "pick(True)",
-            "Why",
-            show=False,
-            tooltip="The same with what is behind it: sources, rules, all details",
-        ),
-        Binding("e", "edit_needs", "Need", tooltip="What the model is for: context, speed, quality"),
+        Binding("w,P", "why", "Why", tooltip="The pick with its alternatives, and what is behind it"),
+        Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant"),
         Binding(
             "b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality, …"
@@ -79,9 +78,25 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
         ),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding(
+            "left_square_bracket",
+            "change_n_ctx(-1)",
+            "Half the context",
+            show=False,
+            key_display="[",
+            tooltip="Need half the context",
+        ),
+        Binding(
+            "right_square_bracket",
+            "change_n_ctx(1)",
+            "Twice the context",
+            show=False,
+            key_display="]",
+            tooltip="Need twice the context",
+        ),
+        Binding(
             "slash",
             "filter",
-            "Models",
+            "Filter",
             key_display="/",
             tooltip="Filter the models, add a path, search the Hub",
         ),
@@ -99,24 +114,28 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._notice = ""
-        """Outcome of the last key."""
+        self._planned: str | None = None
+        """The quant whose plan is in place of the pick's answer."""
 
     def compose(self) -> ComposeResult:
-        yield NeedsBar(id="needs")
+        with Vertical(id="pick", classes="panel"):
+            yield Static(_FIRST_STEP, id="answer", markup=False)
+            yield Static(id="command", markup=False)
         with Horizontal(id="middle"):
             yield ModelsPane(id="left")
             with Vertical(id="right"):
-                yield Static(id="state", markup=False)
                 yield QuantsTable(id="quants")
-                yield Static(_FIRST_STEPS, id="first-steps", markup=False)
+                with Horizontal(id="charts"):
+                    yield LossSpeedPlot(classes="panel")
+                    yield MemoryPanel(classes="panel")
+            yield AnswerPane(Answer(""), why=True)
         yield StatusMessage(id="message")
-        yield Static(id="reason", markup=False)
-        yield MemoryBar(id="memory")
         yield KeysFooter()
 
     def on_mount(self) -> None:
         """Read models and machine, and open the model given at the start."""
+        self.query_one("#pick").border_subtitle = "y copy · w why · e needs · g GPU · o options"
+        self._pane.border_subtitle = "esc back · y copy"
         self.set_focus(self._left.models)
         self.show_status()
         self.read_machine()
@@ -131,8 +150,8 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
         library = self.library
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
-        if action == "pick":
-            return library.entry is not None
+        if action == "why":
+            return library.pick is not None
         if action == "pull":
             return library.can_pull
         if action in ("measure", "apply_tuned"):
@@ -158,17 +177,18 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
             if local is not None:
                 has_arrived = self.library.update(quants_on_disk(local, self.catalog))
                 if has_arrived and self.machine is not None:
-                    self.show_notice("")  # of the download
                     self.machine.planner.forget()  # the files found before the download
                     self.plan_when_shown()
             self.show_rows()
             self._left.list_models(listed, is_complete=local is not None)
+            if local is not None:
+                self.find_best()
 
         self.perform("models", read, take)
 
     @on(ModelsPane.PlacesChanged)
     def _take_places(self, message: ModelsPane.PlacesChanged) -> None:
-        self.show_notice(message.notice)
+        self.notify(message.notice, markup=False)
         self._read_models()
 
     @on(events.Paste)
@@ -178,59 +198,76 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
             self._left.input.value = lines[0]
             self.set_focus(self._left.input)
 
-    def on_key(self) -> None:
-        """Clear what the last key did."""
-        if self._notice:
-            self.show_notice("")
-
-    def show_notice(self, text: str) -> None:
-        """Show the outcome of a key in the message line; no text clears it."""
-        self._notice = text
-        self.show_status()
-
     def show_failure(self, task: str, error: GgbenchError) -> None:
         if task in ("plan", "machine"):
             self.is_planning = False
-            if self.decision is not None:
-                self.decision.show_failure(error)
-        if task == "search" and not self._left.show_failure():
+        elif task == "best" or (task == "search" and not self._left.show_failure()):
             del self.problems[task]
         self.show_rows()
 
     def show_problems(self) -> None:
         self.show_status()
 
+    def show_best(self, pick: Pick) -> None:
+        self._left.show_best(best_models(pick))
+
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
         """Plan a model when it is highlighted or, if it needs the network, when it is entered; keys are for it."""
-        if self.library.choose(message.entry, is_planning=self.is_planning):
+        entry, host = message.entry, host_of(self)
+        if self.library.choose(entry, is_planning=self.is_planning):
+            self._planned = None
             self._table.start_over()
-            self.replan(begins=message.entered or not message.entry.needs_network)
+            self.replan(begins=entry is not None and (message.entered or not entry.needs_network))
+        if entry is not None and entry.quant:
+            self._table.wanted = entry.quant
         if message.entered:
-            host = host_of(self)
-            self._table.wanted, host.opens_quant = host.opens_quant, None
+            if host.opens_quant is not None:
+                self._table.wanted, host.opens_quant = host.opens_quant, None
             self.set_focus(self._table)
+        self.show_rows()
 
-    @on(QuantsTable.OptionHighlighted, "#quants")
+    @on(QuantsTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
-        from ggbench.decisions.pick.sentences import candidate_name
+        self.query_one(MemoryPanel).shown = self.chosen
 
-        chosen = self.chosen
-        shown = None if chosen is None else (candidate_name(chosen.candidate), chosen.plan)
-        self.query_one(MemoryBar).shown = shown
-
-    @on(QuantsTable.OptionSelected, "#quants")
+    @on(QuantsTable.RowSelected, "#quants")
     def _open_plan(self) -> None:
-        """Show the plan of the quant, or the pick if that is it."""
-        chosen, picked = self.chosen, self.library.picked
-        if chosen is not None:
-            is_pick = picked is not None and picked.name == chosen.name
-            self.action_pick(own=None if is_pick else chosen.candidate)
+        """Show the plan of the quant at the cursor."""
+        self._open(self._table.chosen_key)
 
-    def action_pick(self, why: bool = False, own: Candidate | None = None) -> None:
-        if not self.library.rows and not self.is_planning:  # a repo that is not entered yet
-            self.replan()
-        super().action_pick(why, own)
+    def action_why(self) -> None:
+        """Show the pick with what is behind it; its quant is at the cursor, for the keys that act on one."""
+        self._table.go_to(None if self.library.best is None else self.library.best.name)
+        self._open(None)
+
+    def _open(self, planned: str | None) -> None:
+        self._planned = planned
+        self.add_class("-open")
+        self._show_answer()
+        self.set_focus(self._pane)
+        self._pane.scroll_home(animate=False)
+
+    def _show_answer(self) -> None:
+        """Show the plan of the opened quant, or else the pick with what is behind it, if there is a place for it."""
+        library, budget, pane = self.library, self.budget, self._pane
+        row = library.rows.get(self._planned or "")
+        pane.border_title = "why" if row is None else Text(f"plan of {row.title}")
+        if budget is None or not pane.display:
+            return
+        if row is not None:
+            planned = plan_answer(EnginePlan(budget, (row.plan,), {}))
+            pane.show(replace(planned, command=self._command_of(row)))
+        elif library.pick is None:
+            pane.show(Answer(""))
+        else:
+            pane.show(self._pick_answer(library.pick, budget))
+
+    def _pick_answer(self, pick: Pick, budget: Budget) -> Answer:
+        from ggbench.decisions.pick.show import commands_of, pick_answer
+
+        best = pick.best if is_runnable(pick) else None
+        return pick_answer(pick, budget, None if best is None else commands_of(best.candidate, budget))
 
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:
@@ -239,22 +276,19 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
             self.show_status()
 
     def action_copy(self) -> None:
-        """Copy the commands of the quant at the cursor."""
+        """Copy the command that runs the quant at the cursor."""
+        if command := self._command_of(self.chosen):
+            self.app.copy_to_clipboard(command)
+            self.notify(f"copied {command}", markup=False)
+        else:
+            self.notify("nothing to copy: no quant with a file is at the cursor", severity="warning")
+
+    def _command_of(self, row: QuantRow | None) -> str:
+        """Return llama-server's command line; empty without a file."""
         from ggbench.decisions.pick.show import commands_of
 
-        chosen, budget, commands = self.chosen, self.budget, None
-        if chosen is not None and budget is not None and not self.is_planning:
-            commands = commands_of(chosen.candidate, budget)
-        if commands is None:
-            why = (
-                "the quants are still being planned"
-                if self.is_planning
-                else "no quant is chosen, or it has no file"
-            )
-            self.show_notice(f"nothing to copy: {why}")
-            return
-        self.app.copy_to_clipboard("\n".join(filter(None, (commands.pull, commands.llama_server))))
-        self.show_notice(f"copied {'its download, and ' if commands.pull else ''}{commands.llama_server}")
+        commands = None if row is None or self.budget is None else commands_of(row.candidate, self.budget)
+        return "" if commands is None else commands.llama_server
 
     def action_filter(self) -> None:
         self.set_focus(
@@ -262,7 +296,13 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
         )  # immediate, unlike `focus()`: letters typed right after belong to the filter
 
     def action_leave(self) -> None:
-        """Go from the quants to the models, or clear the filter of the models."""
+        """Close the answer, go from the quants to the models, or clear the filter of the models."""
+        if self.focused is self._pane:
+            self._planned = None
+            self.remove_class("-open")
+            self._show_answer()
+            self.set_focus(self._table)
+            return
         if self.focused is not self._table:
             self._left.input.clear()
         self.set_focus(self._left.models)
@@ -287,25 +327,34 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
         return self.query_one(ModelsPane)
 
     @property
+    def _pane(self) -> AnswerPane:
+        return self.query_one(AnswerPane)
+
+    @property
     def _table(self) -> QuantsTable:
         return self.query_one(QuantsTable)
 
     def show_rows(self) -> None:
         self._table.show_library(self.library)
         self._show_memory()
+        self.query_one(LossSpeedPlot).shown = tuple(self.library.rows.values()), self.library.picked
+        self._show_answer()
         self.show_status()
         self.refresh_bindings()
 
     def show_status(self) -> None:
-        """Update the needs, the model's line, the reason of the pick and the message."""
-        library = self.library
-        self.query_one(NeedsBar).show_needs(needs_in_brief(library.all_needs))
+        """Update the pick with its command, the title of the quants and the error."""
+        library, pick = self.library, self.query_one("#pick")
+        of_model = "" if library.entry is None else f" of {library.entry.title}"
+        pick.border_title = Text(f"pick{of_model} for {needs_in_brief(library.all_needs)}")
         status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
-        self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
-        self.query_one("#reason", Static).update(Text("" if self.is_planning else library.reason()))
-        self.query_one("#right").set_class(library.entry is None, "-first")
+        self._table.border_title = Text(status)
+        answer = "planning…" if self.is_planning else library.reason()
+        self.query_one("#answer", Static).update(Text(answer if library.entry else _FIRST_STEP))
+        command = "" if self.is_planning else self._command_of(library.picked)
+        self.query_one("#command", Static).update(Text(command))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is not None:
             self.query_one(StatusMessage).show_error(problem)
         else:
-            self.query_one(StatusMessage).show(*([self._notice] if self._notice else []))
+            self.query_one(StatusMessage).show()

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ggbench.runs.store.database import Store
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import LibraryPlanner
-    from ggbench.tui.screens.pick import PickScreen
 
 _LARGEST_N_CTX = 1 << 20
 
@@ -52,15 +51,11 @@ class PlanScreen(TaskScreen):
         self.machine: MachineToPlan | None = None
         """None until it is read."""
         self.is_planning = False
-        self.pick_screen: PickScreen | None = None
-        """The last screen that showed the whole pick."""
+        self._best_for: tuple[Needs, Budget] | None = None
+        """What the best models were last found for."""
         self._is_draw_due = False
         self._is_stale = False
         """Whether a run was stored or a file downloaded since the plan, while another mode was shown."""
-
-    @abstractmethod
-    def show_notice(self, text: str) -> None:
-        """Show the outcome of a key; no text clears it."""
 
     @property
     @abstractmethod
@@ -71,10 +66,9 @@ class PlanScreen(TaskScreen):
     def show_rows(self) -> None:
         """Draw the quants, and the state of the plan."""
 
-    @property
-    def decision(self) -> PickScreen | None:
-        """The screen of the whole pick, which each plan renews; None unless it is open."""
-        return self.pick_screen if self.pick_screen is not None and self.pick_screen.is_attached else None
+    @abstractmethod
+    def show_best(self, pick: Pick) -> None:
+        """Show the pick among the current models."""
 
     @property
     def budget(self) -> Budget | None:
@@ -118,7 +112,7 @@ class PlanScreen(TaskScreen):
         self._plan_if_stale()
 
     def _plan_if_stale(self) -> None:
-        """Plan if this screen is shown, or one that it opened, such as that of the pick."""
+        """Plan if this screen is shown, if only below a dialog."""
         if self._is_stale and self in self.app.screen_stack:
             self.replan()
 
@@ -140,7 +134,7 @@ class PlanScreen(TaskScreen):
             self.replan()
 
     def action_choose_card(self) -> None:
-        self.app.push_screen(CardPicker(self.card), self._take_card)
+        self.app.push_screen(CardPicker(), self._take_card)
 
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
@@ -178,6 +172,23 @@ class PlanScreen(TaskScreen):
             if begins and self.library.entry is not None and self.library.entry.model:
                 self._plan(machine.planner, self.library.entry.model, self.library.entry.quants, budget)
         self.show_rows()
+        self.find_best()
+
+    def find_best(self) -> None:
+        """Find the models to run on this machine for the needs, once the list of models is read: that comes first."""
+        machine, budget, library = self.machine, self.budget, self.library
+        if machine is None or budget is None or self.catalog is None:
+            return
+        planner, asked = machine.planner, (library.all_needs, budget)
+        if asked == self._best_for:
+            return
+        self._best_for = asked
+
+        def steps() -> Iterator[Pick | None]:
+            with self._results() as store:
+                yield from planner.best_here(library.request(budget), store)
+
+        self.perform("best", steps, lambda pick: self.show_best(pick) if pick is not None else None)
 
     def _plan(self, planner: LibraryPlanner, model: str, quants: Sequence[str], budget: Budget) -> None:
         library = self.library
@@ -209,15 +220,11 @@ class PlanScreen(TaskScreen):
                 library.add(step)
             else:
                 library.take(*step)
-                if self.decision is not None:
-                    self.decision.show(step[0])
             if not self._is_draw_due:
                 self._is_draw_due = True
                 self.call_later(self._draw)  # once for all rows that have arrived by then
 
         self.is_planning = True
-        if self.decision is not None:
-            self.decision.show_progress()
         self.perform("plan", steps, take)
 
     def _draw(self) -> None:

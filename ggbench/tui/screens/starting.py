@@ -9,8 +9,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, NetworkError, StoreError, UsageError
@@ -18,14 +16,11 @@ from ggbench.show.names import quant_names
 from ggbench.tui.host import host_of
 from ggbench.tui.library import Selection
 from ggbench.tui.measuring import RunRequest
-from ggbench.tui.model_list import Section
-from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.planning import PlanScreen
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.record import Candidate
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.tui.screens.measure import MeasureDialog
@@ -43,20 +38,16 @@ class StartScreen(PlanScreen):
 
     def action_measure(self) -> None:
         """Ask what to measure of the selection."""
-        if selection := self.selection:
-            entry, planned = self.library.entry, self.library.rows
-            names = [name for model, names in selection for name in names if entry and model == entry.model]
-            rows = [planned[name] for name in names if name in planned]
-            self.ask_to_measure(selection, rows, self.library.planned_setup(selection), self._what())
-
-    def ask_to_measure(
-        self, selection: Selection, rows: Sequence[QuantRow], setup: LlamaConfig, title: str
-    ) -> None:
-        """Ask what to measure of these quants; `rows` are those with a plan."""
         from ggbench.tui.measuring import Choices, Chosen
         from ggbench.tui.screens.measure import MeasureDialog
 
-        chosen = Chosen(title, selection, rows, setup, self.card.is_here)
+        selection, library = self.selection, self.library
+        if not selection:
+            return
+        entry = library.entry
+        names = [name for model, names in selection for name in names if entry and model == entry.model]
+        rows = [library.rows[name] for name in names if name in library.rows]
+        chosen = Chosen(self._what(), selection, rows, library.planned_setup(selection), self.card.is_here)
         dialog = MeasureDialog(chosen, Choices.load(), lambda request: self.find_targets(request, selection))
         self.app.push_screen(dialog, lambda request: self.drop("start") if request is None else None)
 
@@ -101,34 +92,6 @@ class StartScreen(PlanScreen):
         if selection := self.selection:
             self.find_targets(None, selection)
 
-    def action_pick(self, why: bool = False, own: Candidate | None = None) -> None:
-        """Show the decision, or the plan of one candidate, with what is behind it if `why`."""
-        from ggbench.tui.screens.pick import PickScreen, PickTask
-
-        library, budget = self.library, self.budget
-        entry, made = library.entry, library.pick
-        if entry is None:
-            return
-        if made is None or budget is None or self.is_planning:
-            notice = "not yet: the quants are still being planned"
-            if entry.section is Section.SERVERS:
-                notice = "a server chooses how its models run, so there is no decision; b measures one"
-            self.show_notice(notice)
-            return
-
-        def measure(candidate: Candidate) -> None:
-            setup, row = replace(candidate.setup, n_ctx=candidate.n_ctx), library.row_of(candidate)
-            self.ask_to_measure([(entry.model, (row.name,))], [row], setup, row.name)
-
-        def pull(candidate: Candidate) -> None:
-            if (file := candidate.to_run) is not None:  # for a twin, its published file
-                self.find_targets(None, [(file.model, (file.quant,))])
-
-        self.show_notice("")
-        task = PickTask(entry.title, budget, self.action_edit_needs, measure, pull)
-        self.pick_screen = PickScreen(task, made, own, why=why)
-        self.app.push_screen(self.pick_screen)
-
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
         """Find the targets to run, or to download if there is no request; then ask, and queue them."""
         services, catalog = host_of(self).services, self.catalog
@@ -161,8 +124,11 @@ class StartScreen(PlanScreen):
         self.perform("start", find, lambda found: self._ask_to_start(request, *found))
 
     def _what(self) -> str:
-        names = [name for _, quants in self.selection for name in quants]
-        return names[0] if len(names) == 1 else f"{len(names)} quants"
+        (model, names), *others = self.selection
+        if others or len(names) > 1:
+            return f"{sum(len(each) for _, each in self.selection)} quants"
+        entry = self.library.entry
+        return f"{names[0]} of {entry.title if entry is not None and entry.model == model else model}"
 
     def _ask_to_start(
         self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], elsewhere: str
@@ -205,12 +171,12 @@ class StartScreen(PlanScreen):
         self.show_rows()
         if request is None:
             host_of(self).pull_queue.add(targets)
-            self.show_notice("downloading; press 4 for progress")
+            self.notify("downloading: 2 shows the progress")
             return
         queue = host_of(self).run_queue
         was_busy = queue.is_busy
         queue.add(jobs)
         if was_busy:
-            self.show_notice("queued; press 2 for the queue")
+            self.notify("queued: 2 shows the queue")
         else:
             self.app.switch_mode("run")

@@ -25,7 +25,7 @@ class AnswerPane(VerticalScroll, can_focus=True):
     ]
 
     def __init__(self, answer: Answer, *, why: bool = False) -> None:
-        super().__init__()
+        super().__init__(classes="panel")
         self.answer, self._why = answer, why
 
     def compose(self) -> ComposeResult:

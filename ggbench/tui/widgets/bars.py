@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import accumulate, pairwise
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
-from rich.console import Group
 from rich.style import Style
 from rich.text import Text
 from textual.app import RenderResult
 from textual.binding import ActiveBinding, Binding, BindingType
-from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.description import GIVEN_GPU
-from ggbench.show.changes import cheapest_options
 from ggbench.show.names import short_device
-from ggbench.show.plan import PART_LABELS, PLAN_FIGURES
 from ggbench.sizing.budget import host_text
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
+from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
 from ggbench.tui.host import host_of
-from ggbench.units import counted, format_bandwidth, format_bytes, format_count
+from ggbench.units import counted, format_bandwidth, format_bytes
 
 if TYPE_CHECKING:
     from ggbench.tui.run_queue import RunQueue
@@ -165,16 +159,6 @@ class KeysFooter(Widget):
         return text
 
 
-class NeedsBar(Static):
-    """What the model is for; a click changes it."""
-
-    async def on_click(self) -> None:
-        await self.run_action("screen.edit_needs")
-
-    def show_needs(self, needs: str) -> None:
-        self.update(Text(f"For {needs} (e)", no_wrap=True, overflow="ellipsis"))
-
-
 def machine_text(budget: Budget, *, is_here: bool) -> str:
     """Return `RTX 4090 · 22.1 GiB free · 1008 GB/s`; `if` before a device that is not this machine's."""
     device = short_device(budget.device).replace(GIVEN_GPU, "a GPU")
@@ -184,97 +168,3 @@ def machine_text(budget: Budget, *, is_here: bool) -> str:
     host = f" + {text}" if (text := host_text(budget)) else ""
     rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
     return f"{'' if is_here else 'if '}{device} · {memory}{host} · {rate}"
-
-
-class BarPart(msgspec.Struct, frozen=True):
-    name: str
-    n_bytes: int
-    glyph: str
-    colour: str
-
-
-class MemoryBar(Widget):
-    """Three lines: the plan, the bar and its legend. Each part has its own character, so colour is not needed."""
-
-    shown: reactive[tuple[str, PlanRow] | None] = reactive(None)
-    """A quant with its plan; None if none is chosen."""
-
-    def render(self) -> RenderResult:
-        if self.shown is None or not self.size.width:
-            return ""
-        name, row = self.shown
-        width = self.size.width
-        if row.n_ctx is None or row.weight_bytes is None:
-            return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
-        parts = memory_parts(row)
-        plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {PLAN_FIGURES['left_bytes'].text(row)}"
-        if options := cheapest_options(row):
-            plan += f"; fits with {options}"
-        title = Text(plan, no_wrap=True, overflow="ellipsis")
-        bar = Text(no_wrap=True)
-        for part, cells in zip(parts, stack_widths(parts, width), strict=True):
-            bar.append(part.glyph * cells, style=part.colour)
-        legend = Text("  ", no_wrap=True, overflow="ellipsis").join(
-            Text.assemble((part.glyph, part.colour), f" {part.name} {format_bytes(part.n_bytes)}")
-            for part in parts
-            if part.name != "reserve"
-        )
-        return Group(title, bar, legend)
-
-
-_LOOKS: Mapping[MemoryPartName, tuple[str, str]] = {
-    "weights": ("█", "blue"),
-    "projector": ("▞", "magenta"),
-    "draft": ("▚", "cyan"),
-    "kv": ("▓", "green"),
-    "kv_swa": ("▤", "green"),
-    "rs": ("▥", "green"),
-    "compute": ("▒", "yellow"),
-    "prompt_cache": ("▧", "magenta"),
-    "missing": ("╳", "bold red"),
-    "free": ("░", "dim"),
-    "reserve": ("·", "dim"),
-}
-"""The character and the colour of each part, from left to right."""
-_SHOWN_AS: Mapping[MemoryPartName, MemoryPartName] = {"output": "compute", "process": "reserve"}
-"""A bar has no room for the smallest."""
-
-
-def memory_parts(row: PlanRow) -> list[BarPart]:
-    """Return the parts of the planned memory from left to right, of all GPUs together.
-
-    If the plan does not fit, `missing` replaces `free` and the reserve.
-    """
-    of_gpus = [stack for stack in row.stacks if stack.device != HOST_DEVICE] or row.stacks
-    sizes = dict.fromkeys(_LOOKS, 0)
-    for part in (part for stack in of_gpus for part in stack.parts):
-        sizes[_SHOWN_AS.get(part.part, part.part)] += part.n_bytes
-    left_bytes = row.left_bytes or 0
-    sizes |= {"missing": max(0, -left_bytes), "free": max(0, left_bytes)}
-    if left_bytes < 0:
-        sizes["reserve"] = 0
-    return [BarPart(PART_LABELS[part], sizes[part], *look) for part, look in _LOOKS.items() if sizes[part]]
-
-
-def stack_widths(parts: list[BarPart], width: int) -> list[int]:
-    """Return each part's width in characters, adding up to `width`; a non-empty part has at least one.
-
-    Missing memory is part of the needed memory, so it covers the end of the bar.
-    """
-    sizes = [part.n_bytes for part in parts]
-    if parts[-1].name == "missing":
-        over = sizes[-1]
-        for index in range(len(sizes) - 2, -1, -1):
-            taken = min(sizes[index], over)
-            sizes[index] -= taken
-            over -= taken
-    total = sum(sizes)
-    if total <= 0:
-        return [0] * len(sizes)
-    ends = [0, *(round(at / total * width) for at in accumulate(sizes))]
-    widths = [end - start for start, end in pairwise(ends)]
-    for index, size in enumerate(sizes):
-        if size and not widths[index]:
-            largest = widths.index(max(widths))
-            widths[index], widths[largest] = 1, widths[largest] - 1
-    return widths

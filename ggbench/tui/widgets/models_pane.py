@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec.structs import replace
+from rich.style import Style
 from rich.text import Text
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
-from textual.widgets import Input, OptionList
-from textual.widgets.option_list import Option
+from textual.widgets import Input, Tree
+from textual.widgets.tree import TreeNode
 
 from ggbench.models.added_places import (
     add_place,
@@ -27,12 +28,11 @@ from ggbench.models.added_places import (
     typed_server,
 )
 from ggbench.models.disk import path_argument
-from ggbench.text import sanitize
+from ggbench.text import sanitize, shorten_middle
 from ggbench.tui.host import TaskScreen, host_of
-from ggbench.tui.model_list import ModelEntry, Section, found_models, grouped, named_repo, short_titles
+from ggbench.tui.model_list import ListLine, ModelEntry, Section, found_models, lines_of, named_repo
 from ggbench.tui.widgets.bars import FilterInput
-from ggbench.tui.widgets.figure_list import EndedList
-from ggbench.units import counted, format_count
+from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.hub.repo_records import RepoSummary
@@ -40,95 +40,101 @@ if TYPE_CHECKING:
 _MAX_FOUND = 20
 """Number of repos to list from a Hub search."""
 
-_SEARCH, _ADD, _FAMILY = "search", "add", "family:"
-"""Ids of the options that search the Hub and add the path in the filter, and the start of those of families."""
-_FOLDED, _UNFOLDED = "▸", "▾"
+_SEARCH, _ADD = "search", "add"
+"""Keys of the lines that search the Hub and add the path in the filter."""
+_LEAST_TITLE = 8
 
 
-class ModelList(EndedList):
-    """Sections cannot be chosen, and families unfold; the highlight stays on its line while the list changes."""
+class ModelTree(Tree[ListLine]):
+    """Models below their sections and families; a changed list keeps the cursor and what is folded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right", "fold(False)", "Unfold", show=False, tooltip="Show the models of the family"),
-        Binding("left", "fold(True)", "Fold", show=False, tooltip="Hide the models of the family"),
-        Binding(
-            "enter,space", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"
-        ),
+        Binding("right", "fold(False)", "Unfold", show=False, tooltip="Show what is below a line"),
+        Binding("left", "fold(True)", "Fold", show=False, tooltip="Hide what is below a line"),
+        Binding("enter", "select_cursor", "Open", tooltip="Unfold the line, or go to the quants of the model"),
     ]
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self.entries: dict[str, ModelEntry] = {}
-        """The models that match the filter, by key, including those of folded families."""
-        self._unfolded: set[str] = set()
-        self._listing: tuple[Sequence[ModelEntry], str, str] = (), "", ""
-        self._width = 0
-        """For which the lines were cut."""
+    def __init__(self, *, id: str) -> None:
+        super().__init__("", id=id)
+        self.show_root, self.show_guides, self.guide_depth = False, False, 2
+        self.lines: dict[str, TreeNode[ListLine]] = {}
 
-    def on_resize(self, event: events.Resize) -> None:
-        if self.option_count and event.size.width != self._width:
-            self.show(*self._listing)
+    @property
+    def entries(self) -> list[ModelEntry]:
+        """The listed models, including those of folded families."""
+        return [node.data.entry for node in self.lines.values() if node.data and node.data.entry]
 
-    def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
-        """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none."""
-        self._listing, self._width = (entries, text, hub_state), self.size.width
-        shown = [entry for entry in _each_once(entries) if entry.section is Section.HUB or entry.matches(text)]
-        repo = named_repo(text)
-        if repo is not None and all(entry.model != repo.model for entry in shown):
-            shown.append(repo)
-        self.entries = {entry.key: entry for entry in shown}
-        options = [*self._models(shown), *_offers(text, hub_state)]
-        if self.chosen_key not in {option.id for option in options}:
-            self.highlighted = None  # so that the first line is highlighted
-        self.change(options or [Option(Text("no model matches"), disabled=True)])
+    @property
+    def chosen(self) -> ListLine | None:
+        return None if self.cursor_node is None else self.cursor_node.data
 
-    def _models(self, shown: Sequence[ModelEntry]) -> Iterator[Option]:
-        room = max(8, (self.size.width or 28) - 3)
-        titles = dict(zip(self.entries, short_titles([entry.title for entry in shown], room), strict=True))
-        for heading, families in grouped(shown):
-            yield Option(Text(heading, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True)
-            for family in families:
-                key, is_folded = f"{_FAMILY}{family[0].family_key}", False
-                if len(families) > 1 and len(family) > 1:
-                    is_folded = key not in self._unfolded
-                    name = f"{_FOLDED if is_folded else _UNFOLDED} {sanitize(family[0].family)}"
-                    yield Option(_line(name, format_count(len(family))), id=key)
-                for entry in () if is_folded else family:
-                    mark = "✗ " if entry.reason else " "
-                    yield Option(_line(f"{mark}{titles[entry.key]}", entry.about), id=entry.key)
+    def show(self, lines: Iterable[ListLine], offers: Iterable[ListLine]) -> None:
+        """Show these lines, and below them the offers."""
+        chosen = self.chosen
+        is_open = {key: node.is_expanded for key, node in self.lines.items()}
+        self.clear()
+        self.lines, parents = {}, [self.root]
+        for line in lines:
+            del parents[line.level + 1 :]
+            if line.entry is not None:
+                self.lines[line.key] = parents[-1].add_leaf(Text(line.title), line)
+            else:
+                expand = is_open.get(line.key, line.level == 0)
+                parents.append(parents[-1].add(Text(line.title), line, expand=expand))
+                self.lines[line.key] = parents[-1]
+        self.lines |= {offer.key: self.root.add_leaf(Text(offer.title), offer) for offer in offers}
+        self.go_to("" if chosen is None else chosen.key)
+
+    def go_to(self, key: str) -> None:
+        """Move the cursor to a line; if that is gone, to the first model or, if that is folded, the first line."""
+        n_lines = self.last_line + 1  # draws the lines, which numbers them
+        nodes = [node for node in self.lines.values() if node.data]
+        wanted = [node for node in nodes if node.data and node.data.key == key]
+        models = [node for node in nodes if node.data and node.data.entry]
+        shown = [node for node in (*wanted, *models[:1], *nodes) if 0 <= node.line < n_lines]
+        self.cursor_line = -1
+        self.move_cursor(next(iter(shown), None))
 
     def action_fold(self, is_folded: bool) -> None:
-        """Fold or unfold the family at the highlight."""
-        key, entry = self.chosen_key or "", self.chosen_entry
-        family = f"{_FAMILY}{entry.family_key}" if entry is not None else key
-        if (line := self.line_of(family)) is not None and (family in self._unfolded) is is_folded:
-            self.highlighted = line
-            self.toggle(family)
-
-    def toggle(self, family: str) -> None:
-        self._unfolded ^= {family}
-        self.show(*self._listing)
+        """Fold or unfold the line at the cursor, or fold the one above it."""
+        node = self.cursor_node
+        if node is not None and not node.allow_expand and is_folded:
+            node = node.parent
+        if node is not None and node.data is not None and node.allow_expand:
+            if is_folded:
+                node.collapse()
+            else:
+                node.expand()
+            self.go_to(node.data.key)
 
     def reveal(self, key: str) -> None:
-        """Highlight a model, whose family is unfolded."""
-        if self.line_of(key) is None:
-            self.toggle(f"{_FAMILY}{self.entries[key].family_key}")
-        self.highlighted = self.line_of(key)
-
-    @property
-    def is_at_first(self) -> bool:
-        """Whether the first line that can be chosen is highlighted."""
-        return self.highlighted == next(iter(self.enabled), None)
-
-    @property
-    def chosen_entry(self) -> ModelEntry | None:
-        """The highlighted model; None if the line is not a model."""
-        return self.entries.get(self.chosen_key or "")
+        """Move the cursor to a model, whose section and family are unfolded."""
+        parent = self.lines[key].parent
+        while parent is not None and parent is not self.root:
+            parent.expand()
+            parent = parent.parent
+        self.go_to(key)
 
     def find(self, wanted: Path | str) -> str | None:
         """Return the key of the first model with this place, file or name; None if there is none."""
-        found = (key for key, each in self.entries.items() if wanted in (each.place, *each.files, each.model))
+        found = (each.key for each in self.entries if wanted in (each.place, *each.files, each.model))
         return next(found, None)
+
+    def render_label(self, node: TreeNode[ListLine], base_style: Style, style: Style) -> Text:
+        """Return the title, cut in its middle to leave room, and the note at the end of the line."""
+        line = node.data or ListLine(0, "", "")
+        icon = ""
+        if node.allow_expand:
+            icon = "▾ " if node.is_expanded else "▸ "
+        room = self.scrollable_content_region.width - self.guide_depth * line.level - len(icon)
+        note = line.note
+        if len(line.title) + len(note) >= room:
+            note = note.rpartition(" ")[2]  # of a quant with its speed, the speed
+        title = shorten_middle(line.title, max(_LEAST_TITLE, room - len(note) - 1))
+        text = Text(icon + title, base_style + Style(bold=line.level == 0 and line.entry is None))
+        text.append(f"{note:>{max(0, room - len(title))}}", Style(dim=True))
+        text.stylize(style)
+        return text
 
 
 def _each_once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
@@ -144,20 +150,15 @@ def _each_once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
     ]
 
 
-def _offers(text: str, hub_state: str) -> Iterator[Option]:
+def _offers(text: str, hub_state: str) -> Iterator[ListLine]:
     """Offer to add a path or a server, or else to search the Hub; a word that is also a local path, both."""
     is_place = typed_path(text) is not None or typed_server(text) is not None
     if is_place or (text and is_local(text)):
-        yield Option(_line(f"+ add {sanitize(text)}"), id=_ADD)
+        yield ListLine(0, _ADD, f"+ add {sanitize(text)}")
     if text and not is_place and hub_state != "searching":
-        yield Option(_line(f"⌕ search for “{sanitize(text)}”"), id=_SEARCH)
+        yield ListLine(0, _SEARCH, f"⌕ search the Hub for {sanitize(text)}")
     if hub_state:
-        yield Option(Text(f"  {sanitize(hub_state)}", style="italic"), disabled=True)
-
-
-def _line(text: str, note: str = "") -> Text:
-    line = Text(text, no_wrap=True, overflow="ellipsis")
-    return line.append(f"  {note}", style="dim") if note else line
+        yield ListLine(0, "state", sanitize(hub_state))
 
 
 class ModelsPane(Vertical):
@@ -172,9 +173,9 @@ class ModelsPane(Vertical):
 
     @dataclass
     class ModelChosen(Message):
-        """A model was highlighted or, if `entered`, chosen by enter or click."""
+        """A model was highlighted or, if `entered`, chosen by enter or click; None for a line without a model."""
 
-        entry: ModelEntry
+        entry: ModelEntry | None
         entered: bool
 
     @dataclass
@@ -184,7 +185,9 @@ class ModelsPane(Vertical):
         notice: str
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+        super().__init__(id=id, classes="panel")
+        self.border_title, self.border_subtitle = "models", "⏎ open · / filter"
+        self._best: Sequence[ModelEntry] = ()
         self._listed: Sequence[ModelEntry] = ()
         self._found: Sequence[ModelEntry] = ()
         self._hub_state = ""
@@ -194,11 +197,11 @@ class ModelsPane(Vertical):
 
     def compose(self) -> ComposeResult:
         yield FilterInput("/ filter, path, Hub", id="model-filter")
-        yield ModelList(id="models")
+        yield ModelTree(id="models")
 
     @property
-    def models(self) -> ModelList:
-        return self.query_one(ModelList)
+    def models(self) -> ModelTree:
+        return self.query_one(ModelTree)
 
     @property
     def input(self) -> Input:
@@ -206,11 +209,11 @@ class ModelsPane(Vertical):
 
     def list_models(self, entries: Sequence[ModelEntry], *, is_complete: bool) -> None:
         """Show the models found without a search; unless `is_complete`, more will follow."""
-        is_at_first = self.models.is_at_first
-        if is_complete and not self._is_complete and is_at_first:
-            self.models.highlighted = None  # not moved by the user: highlight the first of the complete list
+        is_first = is_complete and not self._is_complete and self._chosen in (None, *self.models.entries[:1])
         self._listed, self._is_complete = entries, is_complete
         self._show()
+        if is_first:  # and not where the user moved the cursor
+            self.models.go_to("")
         if not is_complete or self._wanted is None:
             return
         wanted, self._wanted = self._wanted, None
@@ -225,6 +228,14 @@ class ModelsPane(Vertical):
         if key is not None:
             self.models.reveal(key)
             self._choose(entered=True)
+
+    def show_best(self, entries: Sequence[ModelEntry]) -> None:
+        """Show the models to run on this machine; they are chosen first where nothing else is."""
+        is_first = self._chosen is None and not self._best
+        self._best = entries
+        self._show()
+        if entries and is_first:
+            self.models.reveal(entries[0].key)
 
     def open(self, wanted: Path | str) -> None:
         """Choose the model with this place, file or name once the models have been listed again."""
@@ -246,7 +257,7 @@ class ModelsPane(Vertical):
 
     def action_remove_place(self) -> None:
         """Remove the chosen place or server from the list."""
-        entry = self.models.chosen_entry
+        entry = self._chosen
         if entry is None or (entry.place is None and entry.server is None):
             return
 
@@ -260,19 +271,18 @@ class ModelsPane(Vertical):
 
         self._tasks.perform("place", remove, lambda notice: self.post_message(self.PlacesChanged(notice)))
 
-    @on(OptionList.OptionHighlighted)
+    @on(Tree.NodeHighlighted)
     def _look_at(self) -> None:
         self._choose(entered=False)
 
-    @on(OptionList.OptionSelected)
-    def _enter(self, event: OptionList.OptionSelected) -> None:
-        if event.option_id == _SEARCH:
+    @on(Tree.NodeSelected)
+    def _enter(self) -> None:
+        line = self.models.chosen
+        if line is not None and line.key == _SEARCH:
             self._search()
-        elif event.option_id == _ADD:
+        elif line is not None and line.key == _ADD:
             self._add()
-        elif event.option_id is not None and event.option_id.startswith(_FAMILY):
-            self.models.toggle(event.option_id)
-        else:
+        elif self._chosen is not None:
             self._choose(entered=True)
 
     @on(Input.Changed)
@@ -300,9 +310,13 @@ class ModelsPane(Vertical):
     def _text(self) -> str:
         return self.input.value.strip()
 
+    @property
+    def _chosen(self) -> ModelEntry | None:
+        """The model at the cursor."""
+        return None if self.models.chosen is None else self.models.chosen.entry
+
     def _choose(self, *, entered: bool) -> None:
-        if (entry := self.models.chosen_entry) is not None:
-            self.post_message(self.ModelChosen(entry, entered))
+        self.post_message(self.ModelChosen(self._chosen, entered))
 
     def _add(self) -> None:
         """Add the folder, file or server of the text if it has models, remember it, and open it."""
@@ -349,5 +363,10 @@ class ModelsPane(Vertical):
         self._tasks.perform("search", search, take)
 
     def _show(self) -> None:
-        entries = [*self._listed, *self._found]
-        self.models.show(entries, self._text, self._hub_state)
+        text = self._text
+        listed = _each_once([*self._best, *self._listed, *self._found])
+        shown = [entry for entry in listed if entry.section is Section.HUB or entry.matches(text)]
+        repo = named_repo(text)
+        if repo is not None and all(entry.model != repo.model for entry in shown):
+            shown.append(repo)
+        self.models.show(lines_of(shown), _offers(text, self._hub_state))

@@ -1,0 +1,84 @@
+"""A table of rows by figures: as many columns as fit, the least important left out first."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Generic
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.widgets import DataTable
+
+from ggbench.show import FITS, FITS_NOT
+from ggbench.show.answer import Table
+from ggbench.show.figure import Figure, Row
+
+_COLOURS = {FITS: "green", "!": "yellow", FITS_NOT: "red"}
+"""Of cells that begin with these characters."""
+_MARKS = 2
+"""Columns of the marks before a row."""
+
+
+class FigureTable(DataTable[Text], Generic[Row]):
+    """A changed table keeps the cursor on its row."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("home", "scroll_top", "First", show=False),
+        Binding("end", "scroll_bottom", "Last", show=False),
+    ]
+
+    def __init__(self, figures: Sequence[Figure[Row]], *, id: str) -> None:
+        super().__init__(id=id, cursor_type="row", classes="panel")
+        self._figures = figures
+        self.shown: dict[str, Row] = {}
+        """The rows by key."""
+
+    @abstractmethod
+    def key_of(self, row: Row) -> str:
+        """Return the name of a row, which no other has."""
+
+    def marks_of(self, row: Row) -> str:
+        """Return at most two characters to draw before a row."""
+        return ""
+
+    def style_of(self, row: Row) -> str:
+        return ""
+
+    @property
+    def chosen_key(self) -> str | None:
+        """The key at the cursor; None if the table is empty."""
+        return self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value if self.row_count else None
+
+    @property
+    def chosen(self) -> Row | None:
+        return self.shown.get(self.chosen_key or "")
+
+    def show(self, rows: Iterable[Row]) -> None:
+        self.shown = {self.key_of(row): row for row in rows}
+        self.draw()
+
+    def go_to(self, key: str | None) -> None:
+        """Move the cursor to a row if there is one of that key."""
+        if key in self.shown:
+            self.move_cursor(row=self.get_row_index(key))
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the rows with their marks."""
+        chosen, rows = self.chosen_key, [*self.shown.values()]
+        columns = Table(self._figures, rows).columns(self.size.width - _MARKS - 2 * self.cell_padding)
+        self.clear(columns=True)
+        for index, column in enumerate(columns):
+            header = column.header if index else " " * _MARKS + column.header
+            self.add_column(Text(header, justify="left" if column.is_text else "right"), key=str(index))
+        for line, (key, row) in enumerate(self.shown.items()):
+            cells = [Text(f"{self.marks_of(row):{_MARKS}}{columns[0].texts[line]}", self.style_of(row))]
+            for column in columns[1:]:
+                text = column.texts[line]
+                style = _COLOURS.get(text[:1], self.style_of(row))
+                cells.append(Text(text, style, justify="left" if column.is_text else "right"))
+            self.add_row(*cells, key=key)
+        self.go_to(chosen)

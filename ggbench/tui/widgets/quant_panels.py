@@ -1,0 +1,149 @@
+"""What the Library shows of the quants beside their table: the memory of one, and the loss of each over its speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from ggbench.show.changes import cheapest_options
+from ggbench.show.plan import PART_LABELS, PLAN_FIGURES
+from ggbench.sizing.plan_record import HOST_DEVICE, MemoryPartName, PlanRow
+from ggbench.text import sanitize
+from ggbench.tui.library import PICKED
+from ggbench.tui.quant_rows import FIGURES, QuantRow
+from ggbench.units import format_bytes, format_count
+
+_PARTS: tuple[MemoryPartName, ...] = (
+    "weights", "projector", "draft", "kv", "kv_swa", "rs", "compute", "output", "process", "prompt_cache", "reserve",
+)  # fmt: skip
+_SMALL = 0.005
+"""Share of the memory below which a part has no line."""
+
+
+_LEAST_LOSSES = 1e-4
+"""The least range of losses to draw, in nats."""
+
+
+class MemoryPart(NamedTuple):
+    name: str
+    n_bytes: int
+    colour: str = ""
+
+
+def memory_parts(row: PlanRow) -> list[MemoryPart]:
+    """Return the parts of the planned memory, of all GPUs together, and what is left of it or missing."""
+    of_gpus = [stack for stack in row.stacks if stack.device != HOST_DEVICE] or row.stacks
+    sizes = dict.fromkeys(_PARTS, 0)
+    for part in (part for stack in of_gpus for part in stack.parts if part.part in sizes):
+        sizes[part.part] += part.n_bytes
+    least, left_bytes = _SMALL * sum(sizes.values()), row.left_bytes or 0
+    parts = [MemoryPart(PART_LABELS[part], size) for part, size in sizes.items() if size > least]
+    if left_bytes < 0:
+        return [*parts, MemoryPart("✗ missing", -left_bytes, "red")]
+    return [*parts, MemoryPart("✓ left", left_bytes, "green")]
+
+
+class MemoryPanel(Widget):
+    """What the quant at the cursor takes of the memory: a line for each part, or one line where there is no room."""
+
+    shown: reactive[QuantRow | None] = reactive(None)
+
+    def watch_shown(self) -> None:
+        row = self.shown
+        self.border_title = "memory"
+        if row is not None and row.plan.n_ctx is not None:
+            self.border_title = Text(f"memory: {row.title}, n_ctx {format_count(row.plan.n_ctx)}")
+
+    def render(self) -> Text:
+        row = self.shown
+        if row is None:
+            return Text()
+        plan = row.plan
+        if plan.n_ctx is None or plan.weight_bytes is None:
+            return Text(sanitize(plan.reason) or "its size is unknown", overflow="fold")
+        options = cheapest_options(plan)
+        fits_with = f"fits with {options}" if options else ""
+        if self.size.height < len(_PARTS) // 2:
+            left = PLAN_FIGURES["left_bytes"].text(plan)
+            state = f"{row.title} at n_ctx {format_count(plan.n_ctx)}: {left}"
+            return Text("; ".join(filter(None, (state, fits_with))), no_wrap=True, overflow="ellipsis")
+        lines = [*memory_lines(memory_parts(plan), self.size.width), Text(fits_with)]
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+
+def memory_lines(parts: Sequence[MemoryPart], width: int) -> list[Text]:
+    """Return a line for each part: its name, its size, and a bar as long as its share."""
+    names = max(len(part.name) for part in parts)
+    sizes = [format_bytes(part.n_bytes) for part in parts]
+    heads = [f"{part.name:<{names}}  {size:>10}  " for part, size in zip(parts, sizes, strict=True)]
+    most, room = max(part.n_bytes for part in parts) or 1, max(0, width - len(heads[0]))
+    return [
+        Text.assemble(head, ("█" * max(1, round(part.n_bytes / most * room)), part.colour))
+        for head, part in zip(heads, parts, strict=True)
+    ]
+
+
+class LossSpeedPlot(Widget):
+    """The loss of each quant over its speed, best at the lower right; Textual draws no points."""
+
+    shown: reactive[tuple[tuple[QuantRow, ...], QuantRow | None]] = reactive(((), None))
+    """The quants and the pick."""
+
+    def on_mount(self) -> None:
+        self.border_title = "loss over speed"
+
+    def render(self) -> Text:
+        rows, picked = self.shown
+        points = [
+            (speed.value, loss.value, row)
+            for row in rows
+            if (speed := row.candidate.tok_s) is not None and (loss := row.candidate.loss) is not None
+        ]
+        if not points:
+            return Text("No speed is known yet; b measures one." if rows else "")
+        return _scatter(points, picked, self.size.width, self.size.height)
+
+
+def _scatter(
+    points: Sequence[tuple[float, float, QuantRow]], picked: QuantRow | None, width: int, height: int
+) -> Text:
+    """Return the points with their names, where there is room, between two axes whose ends are labelled."""
+    from ggbench.show.axes import Axis
+
+    figures = {figure.key: figure for figure in FIGURES}
+    by_speed, by_loss = sorted(points, key=lambda each: each[0]), sorted(points, key=lambda each: each[1])
+    ends = [figures["kld"].text(by_loss[at][2]).strip("~!") for at in (0, -1)]
+    margin = max(map(len, ends))
+    n_columns, n_rows = max(2, width - margin - 2), max(2, height - 2)
+    x = Axis(by_speed[0][0], max(by_speed[-1][0], by_speed[0][0] + 1))
+    y = Axis(by_loss[0][1], max(by_loss[-1][1], by_loss[0][1] + _LEAST_LOSSES))
+    cells = [[" "] * n_columns for _ in range(n_rows)]
+    places = [
+        (int(x.dots(tok_s, n_columns)), n_rows - 1 - int(y.dots(loss, n_rows)), row)
+        for tok_s, loss, row in points
+    ]
+    # the pick last: it is on top
+    for column, line, row in sorted(places, key=lambda each: each[2] is picked):
+        cells[line][column] = PICKED if row is picked else "•"
+    for column, line, row in reversed(places):
+        _write(cells[line], column, row.title)
+    lines = ["".join(line) for line in cells]
+    heads = [""] * n_rows
+    heads[0], heads[-1] = ends[1], ends[0]
+    drawn = [f"{head:>{margin}} │{line}" for head, line in zip(heads, lines, strict=True)]
+    low, high = (figures["tok_s"].text(by_speed[at][2]).strip("~!") for at in (0, -1))
+    drawn.append(f"{'':>{margin}} └{'─' * n_columns}")
+    drawn.append(f"{'':>{margin}}  {low}{f'{high} tok/s':>{n_columns - len(low)}}")
+    return Text("\n".join(drawn), no_wrap=True)
+
+
+def _write(line: list[str], column: int, name: str) -> None:
+    """Write a point's name at its right or else at its left, if nothing is there."""
+    for start, stop in ((column + 1, column + len(name) + 3), (column - len(name) - 2, column)):
+        if start >= 0 and stop <= len(line) + 1 and not "".join(line[start:stop]).strip():
+            line[start + 1 : start + 1 + len(name)] = name
+            return
