@@ -40,17 +40,17 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import LatencySummary
 
 MODEL = "twin:qwen1.5-0.5b"
-AIMS = {"first paint": 0.5, "Library": 1.0, "keys": 100.0, "watching": 1.03}
+AIMS = {"first paint": 0.4, "Library": 0.5, "keys": 80.0, "watching": 1.03}
 """Seconds of a start, milliseconds of a key, and the ratio of latencies."""
 _N_MODELS = 100
 _LONG = 8192
 """Tokens of a decode that lasts longer than all keys."""
 _LONGEST_SILENCE_S = 120
-_ENTER, _DOWN, _START, _QUIT, _YES = b"\r", b"\x1b[B", b"b", b"q", b"y"
-_MODES, _LISTED = b"3 Results", f"{_N_MODELS} models found".encode()
-_ASKED, _DECODING, _DONE, _SURE = b"Start (", b"decoding", "✓ a".encode(), b"Stop all runs"
+_ENTER, _START, _QUIT, _YES = b"\r", b"b", b"q", b"y"
+_MODES, _LISTED = b"3 Results", b"on this disk"
+_ASKED, _DECODING, _DONE, _SURE = b" Start", b"decoding", "✓ a".encode(), b"Stop all runs"
 """Drawn in the dialog, during a run, after it, and in the question of `q` during a run."""
-_SCREENS = {b"3": b"Compare", b"2": b"Skip", b"1": b"Need"}
+_SCREENS = {b"3": b"Compare", b"2": b"Pause", b"1": b"Needs"}
 """Keys of screens, and a word of the footer, the last line to be drawn."""
 
 
@@ -242,10 +242,10 @@ class Terminal:
 
     def start_run(self, quant: str, n_gen: int) -> None:
         """Start a decode of the planned quant, and wait for its first token."""
-        self.wait_for(f"{quant} at n_ctx".encode())
+        self.wait_for(f"memory: {quant}".encode())
         self.press(_START)
         self.wait_for(_ASKED)
-        self.press(_DOWN + str(n_gen).encode())
+        self.press(str(n_gen).encode())
         self.press(_ENTER)
         self.wait_for(_DECODING)
 

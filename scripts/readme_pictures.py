@@ -21,7 +21,7 @@ from ggbench.tui.host import Services
 from tests.fakes.driving import normalised, words_of
 
 FOLDER = Path(__file__).parent.parent / ".readme"
-_SIZE = (120, 38)
+_SIZE = (120, 36)
 _LOOK_EVERY_S = 0.2
 _SETTLES_S = 1.0
 _DEADLINE_S = 120.0
@@ -56,16 +56,16 @@ def _take(app: GgbenchApp, name: str) -> None:
 async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await _until(app, lambda words: "★" in words)
     await pilot.press("g", *"3060", "enter")
-    await _until(app, lambda words: "if on RTX 3060" in words and "★" in words)
-    await pilot.press("right")
+    await _until(app, lambda words: "if RTX 3060" in words and "★" in words)
+    await pilot.press("right_square_bracket")
     await _until(app, lambda words: "16,384 tokens" in words and "planning" not in words and "★" in words)
     await pilot.press("home")
-    await _until(app, lambda words: "at n_ctx 16,384: ✓" in words)
+    await _until(app, lambda words: "n_ctx 16,384" in words and "✓ left" in words)
     _take(app, "library")
 
 
 async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
-    await pilot.press("P", "w")
+    await pilot.press("w")
     await _until(app, lambda words: "Run q" in words and "reserve" in words)
     _take(app, "pick")
 

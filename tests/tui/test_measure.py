@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, Tabs
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
@@ -20,7 +20,7 @@ from ggbench.runs.run import Settings
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.measuring import Choices, Chosen, RunRequest
-from ggbench.tui.screens.forms import ChoiceField, option_fields, options_form
+from ggbench.tui.screens.forms import Choice, option_fields, options_form
 from ggbench.tui.widgets.bars import KeysFooter
 from tests.fakes.driving import ask, burst, press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate
@@ -61,14 +61,15 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "b")
-        assert tuple(app.screen.query_one("#what", ChoiceField)._choices) == kinds
+        assert tuple(tab.id for tab in app.screen.query("#what Tab")) == kinds
         assert len(kinds) > 6
         assert " ".join(kinds) in in_dialog(words_of(app))
         assert "Forecast a model's speed without its file" in in_dialog(await press(app, pilot, "up", "right"))
-        assert app.screen.query_one("#what", ChoiceField).value == kinds[kinds.index("decode") + 1]
+        assert app.screen.query_one("#what", Tabs).active == kinds[kinds.index("decode") + 1]
         words = in_dialog(await press(app, pilot, "left"))
         assert "--n-gen 200 Number of tokens to decode --repeat 1 Measure N times" in words
-        assert "⏎ starts" in words
+        assert "⏎ start" in words
+        assert "q8_0 -n 200" in words  # of the whole command
         words = in_dialog(await press(app, pilot, "down"))
         assert "Number of tokens to decode, e.g. 1k" in words
         assert "W and B need 1,000" in words
@@ -158,14 +159,14 @@ def test_the_last_choices_are_kept_by_kind_and_after_the_end(
 
     async def second(app: App, pilot: Page) -> None:
         await press(app, pilot, "b")
-        assert app.screen.query_one("#what", ChoiceField).value == "prefill"
+        assert app.screen.query_one("#what", Tabs).active == "prefill"
         assert app.screen.query_one("#lengths", Input).value == "8"
         await ask(app, pilot, "decode")
         assert app.screen.query_one("#n_gen", Input).value == "200"
         await press(app, pilot, "ctrl+r")
         assert app.screen.query_one("#n_gen", Input).value == ""
         await press(app, pilot, "escape", "b")
-        assert app.screen.query_one("#what", ChoiceField).value == "prefill"
+        assert app.screen.query_one("#what", Tabs).active == "prefill"
 
     drive(here(), first)
     drive(here(), second)
@@ -188,14 +189,14 @@ def test_a_file_that_is_not_here_is_downloaded_or_measured_as_a_twin(
     async def steps(app: App, pilot: Page) -> None:
         jobs = added(app, monkeypatch)
         words = in_dialog(await press(app, pilot, "b"))
-        assert "file ‹ download ›" in words
+        assert "file download ▼" in words
         assert "to download, or a twin" in words
         assert "offline" in await press(app, pilot, "enter")
         await press(app, pilot, *["down"] * 4, "right", "enter")
         assert [(job.target.provenance, job.settings) for job in jobs] == [("twin", DecodeSettings(200))]
         await press(app, pilot, "1")
         await ask(app, pilot, "quality")
-        app.screen.query_one("#file", ChoiceField).value = "twin now"
+        app.screen.query_one("#file", Choice).value = "twin now"
         assert "is a twin: untrained weights have no quality" in in_dialog(await press(app, pilot, "enter"))
 
     drive(app, steps, (100, 30))
@@ -221,7 +222,7 @@ def test_a_run_started_during_another_waits_in_the_queue(
         await asyncio.to_thread(gate.reached.wait, 60)
         await press(app, pilot, "1", "b", "enter")
         assert app.current_mode == "library"
-        assert "queued; press 2 for the queue" in words_of(app)
+        assert "queued: 2 shows the queue" in words_of(app)
         assert [item.state.is_at_work for item in app.run_queue.items] == [True, False]
         gate.opened.set()
 
@@ -234,9 +235,9 @@ def test_the_mouse_changes_starts_and_closes(
     async def steps(app: App, pilot: Page) -> None:
         jobs = added(app, monkeypatch)
         await press(app, pilot, "b")
-        await pilot.click("#what", offset=(10, 0))
+        await pilot.click("#what Tab#forecast")
         await settle(app, pilot)
-        assert app.screen.query_one("#what", ChoiceField).value == "forecast"
+        assert app.screen.query_one("#what", Tabs).active == "forecast"
         footer = app.screen.query_one(KeysFooter)
         await pilot.click(footer, offset=(words_of(app).splitlines()[-1].index("Start"), 0))
         await settle(app, pilot)

@@ -96,7 +96,7 @@ def test_options_decide_plans_and_runs(
         assert "--n-ctx 16384 --type-k bf16 --type-v bf16 --memory-limit 12GiB" in shown
         assert budgets[-1] == app.setup
         assert planner.requests[-1].setup == app.setup
-        await press(app, pilot, "right", "b", "enter")
+        await press(app, pilot, "right_square_bracket", "b", "enter")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=32_768)
         await press(app, pilot, "1")
         await ask(app, pilot, "maxctx")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -38,7 +37,6 @@ from ggbench.sizing.budget import described_budget, host_text, with_main_memory
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import has_words, sanitize, shorten
 from ggbench.tui.widgets.bars import KeysFooter
-from ggbench.tui.widgets.figure_list import EndedList
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
 ReportForm: TypeAlias = Literal["html", "csv"]
@@ -201,7 +199,7 @@ def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
     }
 
 
-_HERE, _TYPED, _CURRENT = "here", "typed", "current"
+_TYPED = "typed"
 
 
 class CardChoice(msgspec.Struct, frozen=True):
@@ -241,16 +239,12 @@ class CardPicker(Dialog[CardChoice | None]):
         Binding("up", "move(-1)", show=False),
     ]
 
-    def __init__(self, current: CardChoice) -> None:
-        super().__init__()
-        self._current = None if current.is_here else current.budget()
-
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as sheet:
-            sheet.border_subtitle = "enter chooses, esc closes"
-            yield Label("Plan for which memory? Main memory: 32 GiB unless + names it")
+            sheet.border_title, sheet.border_subtitle = "plan for which memory", "⏎ choose · esc close"
+            yield Label("A card or a size; + adds main memory, else 32 GiB are assumed.")
             yield Input(placeholder="rtx-3090x2; 24GiB@936GB/s; 4090 + 64; 4090 + 64GiB@60GB/s", compact=True)
-            yield EndedList(markup=False)
+            yield OptionList(markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -266,43 +260,24 @@ class CardPicker(Dialog[CardChoice | None]):
 
     @on(OptionList.OptionSelected)
     def _take(self, event: OptionList.OptionSelected) -> None:
-        if event.option_id == _HERE:
-            self.dismiss(CardChoice())
-        elif event.option_id == _TYPED:
-            self.dismiss(CardChoice(self.query_one(Input).value.strip()))
-        else:
-            self.dismiss(None if event.option_id == _CURRENT else CardChoice(event.option_id or ""))
+        typed = self.query_one(Input).value.strip()
+        self.dismiss(CardChoice(typed if event.option_id == _TYPED else event.option_id or ""))
 
     def action_move(self, lines: int) -> None:
         options = self.query_one(OptionList)
         (options.action_cursor_down if lines > 0 else options.action_cursor_up)()
 
     def _show(self, text: str) -> None:
-        """Show the typed memory and the cards that match every word; without a word all, by family, below the current
-        choice.
-        """
+        """Show the typed memory and the cards that match every word; without a word this machine and all cards."""
         options = self.query_one(OptionList)
         options.clear_options()
-        options.add_options(self._matching(text) if text.strip() else self._all())
-        if options.option_count:
-            options.highlighted = 0  # of the whole list, this machine
-        else:
-            options.add_option(Option(Text(_why_none(text)), disabled=True))
-
-    def _all(self) -> Iterator[Option]:
-        current = self._current
-        if current is None:
-            yield Option(Text("● this machine"), id=_HERE)
-        else:
-            yield Option(Text("  back to this machine"), id=_HERE)
-            memory = format_bytes(current.memory_bytes)
-            yield Option(Text(f"● {sanitize(current.device)} {memory}"), id=_CURRENT)
-        for family, devices in groupby(known_devices(), key=lambda device: device.family):
-            yield Option(Text(family, style="dim"), disabled=True)
-            yield from map(_card, devices)
+        options.add_options([*self._matching(text)] or [Option(Text(_why_none(text)), disabled=True)])
+        options.action_first()
 
     def _matching(self, text: str) -> Iterator[Option]:
         listed = [device for device in known_devices() if has_words(_searched(device), text)]
+        if not text.strip():
+            yield Option(Text("this machine"))
         with contextlib.suppress(UsageError):
             typed = CardChoice(text.strip()).budget()
             if typed.device not in {device.name for device in listed} or "+" in text:
@@ -311,13 +286,13 @@ class CardPicker(Dialog[CardChoice | None]):
                 speed = (
                     format_bandwidth(typed.bandwidth.bytes_per_s) if typed.bandwidth else "bandwidth unknown"
                 )
-                yield Option(Text(f"  {name} {memory}, {speed}"), id=_TYPED)
+                yield Option(Text(f"{name} {memory}, {speed}"), id=_TYPED)
         yield from map(_card, listed)
 
 
 def _card(device: KnownDevice) -> Option:
     figures = f"{format_bytes(device.memory_gib * GIB):>9}  {format_bandwidth(device.bandwidth_gb_s * 1e9)}"
-    return Option(Text(f"  {shorten(device.name, 34):<34} {figures}"), id=device.id)
+    return Option(Text(f"{shorten(device.name, 34):<34} {figures}"), id=device.id)
 
 
 def _searched(device: KnownDevice) -> str:

@@ -10,21 +10,16 @@ import functools
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
-from rich.style import Style
-from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.events import Click, DescendantFocus
-from textual.message import Message
-from textual.reactive import reactive
-from textual.widgets import Input, Label, Static
+from textual.events import DescendantFocus
+from textual.widgets import Input, Label, Select, Static, Switch
 
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
@@ -181,12 +176,12 @@ PICK = Form(
     "Needs",
     "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out."
     " longest: the longest context answered at 15 tok/s.", (
-        FormField("workload", "for", "← → change the workload", choices=WORKLOADS),
+        FormField("workload", "for", "what the model does", choices=WORKLOADS),
         FormField("given_n_ctx", "context", "what the workload needs", parse_tokens,
               about=f"In tokens, e.g. 32k; a short one shortens the turns. Empty: {_CONTEXTS}."),
         FormField("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
         FormField("max_loss", "most loss", f"any; over {NOTICED_LOSS:g} nats shows", _number, "{:g}".format),
-        FormField("given_prefer", "prefer", "← → what decides",
+        FormField("given_prefer", "prefer", "what decides",
               choices={"by workload": None, **_same(get_args(Preference))}),
     ),
     Needs(),
@@ -195,57 +190,43 @@ PICK = Form(
 # fmt: on
 
 
-class ChoiceField(Static, can_focus=True):
-    """One of a few texts; left, right and space change it."""
+class Choice(Select[str], inherit_bindings=False):
+    """Textual's Select without its keys: enter applies the dialog, and up and down go to the other fields."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,space", "change(1)", "Next"),
-        Binding("left", "change(-1)", "Previous"),
+        Binding("space", "show_overlay", "List"),
+        Binding("right", "step(1)", "Next", show=False),
+        Binding("left", "step(-1)", "Previous", show=False),
     ]
-    value: reactive[str] = reactive("")
 
-    @dataclass
-    class Changed(Message):
-        """Another text is chosen."""
-
-        field: ChoiceField
-
-        @property
-        def control(self) -> ChoiceField:
-            return self.field
-
-    def __init__(self, choices: Sequence[str], value: str, *, id: str, shows_all: bool = False) -> None:
-        """`shows_all` draws all texts, the chosen one in reverse; a click chooses one."""
-        super().__init__(id=id, markup=False, classes="-all" if shows_all else None)
-        self._choices, self._shows_all = choices, shows_all
-        self.set_reactive(ChoiceField.value, value)
-
-    def render(self) -> Text:
-        if not self._shows_all:
-            return Text(f"‹ {self.value} ›")
-        space = "\N{NO-BREAK SPACE}"
-        return Text().join(
-            Text(f"{space}{text}{space}", Style(reverse=text == self.value, meta={"choice": text}))
-            for text in self._choices
+    def __init__(self, choices: Sequence[str], value: str, *, id: str) -> None:
+        super().__init__(
+            [(text, text) for text in choices], value=value, allow_blank=False, id=id, compact=True
         )
+        self._choices = choices
 
-    def watch_value(self) -> None:
-        self.post_message(self.Changed(self))
+    def action_step(self, steps: int) -> None:
+        index = self._choices.index(str(self.value)) + steps
+        self.value = self._choices[index % len(self._choices)]
 
-    def on_click(self, event: Click) -> None:
-        if not self._shows_all:
-            self.action_change(1)
-        elif choice := event.style.meta.get("choice"):
-            self.value = choice
 
-    def action_change(self, steps: int) -> None:
-        self.value = self._choices[(self._choices.index(self.value) + steps) % len(self._choices)]
+Editor: TypeAlias = Input | Choice | Switch
+
+
+def read_text(editor: Editor) -> str:
+    if isinstance(editor, Switch):
+        return "on" if editor.value else "off"
+    return str(editor.value).strip()
+
+
+def write_text(editor: Editor, text: str) -> None:
+    editor.value = text == "on" if isinstance(editor, Switch) else text
 
 
 class FormDialog(Dialog[Answer]):
-    """Lines of fields with an explanation below; enter answers, or shows the first invalid field."""
+    """Lines of fields, what the focused one means, and last what was wrong or what follows; enter answers."""
 
-    AUTO_FOCUS = "Input, ChoiceField"
+    AUTO_FOCUS = "Input, Choice, Switch"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "apply", "Apply", priority=True),
         Binding("ctrl+r", "reset", "Defaults", priority=True),
@@ -261,10 +242,19 @@ class FormDialog(Dialog[Answer]):
     def answer(self, given: dict[str, Any]) -> Answer:
         """Return the answer from the values of the fields that were filled in. Raises UsageError."""
 
+    def follows(self, answer: Answer) -> str:
+        """Return the last line of the dialog for an answer; printable."""
+        return ""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "apply" or not any(choice.expanded for choice in self.query(Choice))
+
     def line(self, field: FormField, text: str) -> Horizontal:
-        editor: ChoiceField | Input
-        if field.choices:
-            editor = ChoiceField(tuple(field.choices), text, id=field.name)
+        editor: Editor
+        if field.choices.keys() == {"off", "on"}:
+            editor = Switch(text == "on", id=field.name)
+        elif field.choices:
+            editor = Choice(tuple(field.choices), text, id=field.name)
         else:
             editor = Input(text, placeholder=field.placeholder, id=field.name, compact=True)
         name = Label(field.label, classes="label", markup=False)
@@ -272,31 +262,30 @@ class FormDialog(Dialog[Answer]):
             name, editor, Static(field.unset, classes="unset", markup=False), id=f"line_{field.name}"
         )
 
-    def editor(self, field: FormField) -> Input | ChoiceField:
+    def editor(self, field: FormField) -> Editor:
         found = self.query_one(f"#{field.name}")
-        assert isinstance(found, Input | ChoiceField)
+        assert isinstance(found, Input | Choice | Switch)
         return found
 
     def given(self) -> dict[str, Any]:
-        """Return the values of the fields that are not empty; go to one that cannot be parsed, and raise UsageError."""
+        """Return the values of the fields that are not empty. Raises UsageError, which names the field."""
         values: dict[str, Any] = {}
         for field in self.fields:
-            if text := self.editor(field).value.strip():
+            if text := read_text(self.editor(field)):
                 try:
                     values[field.name] = field.value_of(text)
                 except UsageError as error:
-                    self.set_focus(self.editor(field))
                     raise UsageError(f"{field.label}: {error.message}", error.hint) from None
         return values
 
     def explanation(self) -> ComposeResult:
-        """Yield what the focused field means, and what was wrong with the last answer."""
+        """Yield what the focused field means, and what was wrong with the values or what follows from them."""
         yield Static(self.note, id="about", markup=False)
         yield Static(id="message", markup=False)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, is_error: bool = False) -> None:
         message = self.query_one("#message", Static)
-        message.display = bool(text)
+        message.set_class(is_error, "-error")
         message.update(text)
 
     def action_move(self, steps: int) -> None:
@@ -317,12 +306,17 @@ class FormDialog(Dialog[Answer]):
 
     def refuse(self, error: GgbenchError) -> None:
         """Show why the answer is refused."""
-        self.say(sanitize("; ".join(filter(None, (f"✗ {error.message}", error.hint)))))
+        self.say(sanitize("; ".join(filter(None, (f"✗ {error.message}", error.hint)))), is_error=True)
 
     @on(Input.Changed)
-    @on(ChoiceField.Changed)
-    def forget_error(self) -> None:
-        self.say("")
+    @on(Select.Changed)
+    @on(Switch.Changed)
+    def look_ahead(self) -> None:
+        """Show what follows from the values, or why they are refused."""
+        try:
+            self.say(self.follows(self.answer(self.given())))
+        except UsageError as error:
+            self.refuse(error)
 
     @on(DescendantFocus)
     def explain(self) -> None:
@@ -345,7 +339,7 @@ class SettingsDialog(FormDialog[Record | None]):
     def compose(self) -> ComposeResult:
         form = self.form
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
-            sheet.border_title, sheet.border_subtitle = form.title, "⏎ applies, esc closes"
+            sheet.border_title, sheet.border_subtitle = form.title, "⏎ apply · ← → change · esc close"
             yield from (self.line(field, field.text_of(self._record, form.default)) for field in form.fields)
             yield from self.explanation()
 
@@ -357,4 +351,4 @@ class SettingsDialog(FormDialog[Record | None]):
 
     def action_reset(self) -> None:
         for field in self.fields:
-            self.editor(field).value = field.text_of(self.form.default, self.form.default)
+            write_text(self.editor(field), field.text_of(self.form.default, self.form.default))

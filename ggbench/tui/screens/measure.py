@@ -7,22 +7,23 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
+from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.widgets import Static
+from textual.widgets import Static, Tab, Tabs
 
 from ggbench.commands.measure_options import engine_offer, run_by
 from ggbench.commands.options import given_record
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError
-from ggbench.fields import options_of
+from ggbench.fields import options_of, reproduce, stated_options
 from ggbench.plugins import plugin_names
 from ggbench.runs.experiment import experiment_of
 from ggbench.text import sanitize
 from ggbench.tui.measuring import EXPERIMENTS, Choices, Chosen, RunRequest
-from ggbench.tui.screens.forms import ChoiceField, FormDialog, FormField, option_fields
+from ggbench.tui.screens.forms import FormDialog, FormField, option_fields, read_text, write_text
 from ggbench.units import format_bytes
 
 
@@ -44,7 +45,7 @@ _ENGINE = FormField(
 class MeasureDialog(FormDialog[RunRequest | None]):
     """Returns the request, or None if closed; open until its jobs are made."""
 
-    AUTO_FOCUS = "#lines Input, #lines ChoiceField"
+    AUTO_FOCUS = "#lines Input, #lines Choice, #lines Switch"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "apply", "Start", priority=True)]
 
     def __init__(self, chosen: Chosen, choices: Choices, find: Callable[[RunRequest], object]) -> None:
@@ -59,9 +60,9 @@ class MeasureDialog(FormDialog[RunRequest | None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
-            sheet.border_title = f"Measure {sanitize(self._chosen.title)}"
-            sheet.border_subtitle = "↑ ← → what to measure, ⏎ starts, esc closes"
-            yield ChoiceField(self._kinds, self._experiment.kind, id=_WHAT, shows_all=True)
+            sheet.border_title = Text(f"measure {sanitize(self._chosen.title)}")
+            sheet.border_subtitle = "⏎ start · ↑ what to measure · ← → change · esc close"
+            yield Tabs(*(Tab(kind, id=kind) for kind in self._kinds), active=self._experiment.kind, id=_WHAT)
             yield Static(self._about, id="kind", markup=False)
             with Vertical(id="lines"):
                 yield from (self.line(field, self._texts[field.name]) for field in self.fields)
@@ -69,6 +70,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
             yield from self.explanation()
 
     def on_mount(self) -> None:
+        self.look_ahead()
         self._look_for_engine()
 
     @work(thread=True, exclusive=True)
@@ -79,7 +81,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
 
     def _offer_engine(self, offer: str) -> None:
         editor = self.editor(_ENGINE)
-        editor.value = editor.value or "llama-server"
+        write_text(editor, read_text(editor) or "llama-server")
         self.query_one("#plan", Static).update("\n".join(filter(None, (self._chosen.plan, offer))))
 
     def answer(self, given: dict[str, Any]) -> RunRequest:
@@ -112,26 +114,37 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         super().refuse(error)
         self._request = None
 
+    def follows(self, answer: RunRequest | None) -> str:
+        """Return the command that measures the first model."""
+        if answer is None:
+            return ""
+        (model, quants), *_ = self._chosen.selection
+        options = stated_options(answer.options)
+        return sanitize(reproduce(answer.experiment.kind, (model, *quants), answer.setup, options))
+
     def action_reset(self) -> None:
         for field in self.fields:
-            self.editor(field).value = self._defaults[field.name]
+            write_text(self.editor(field), self._defaults[field.name])
 
-    @on(ChoiceField.Changed, f"#{_WHAT}")
-    async def _change_kind(self, event: ChoiceField.Changed) -> None:
+    @on(Tabs.TabActivated)
+    async def _change_kind(self, event: Tabs.TabActivated) -> None:
         """Show the fields of the other experiment; the texts of the former one are kept."""
+        if event.tab.id is None or event.tab.id == self._experiment.kind:
+            return
         self._keep_texts()
-        self._experiment = experiment_of(event.field.value)
+        self._experiment = experiment_of(event.tab.id)
         self._make_fields()
         self.query_one("#kind", Static).update(self._about)
         lines = self.query_one("#lines")
         async with lines.batch():
             await lines.remove_children()
             await lines.mount(*(self.line(field, self._texts[field.name]) for field in self.fields))
+        self.look_ahead()
         self._look_for_engine()
 
     def _keep_texts(self) -> None:
         kind = self._experiment.kind
-        texts = {field.name: self.editor(field).value.strip() for field in self.fields if field.name != _FILE}
+        texts = {field.name: read_text(self.editor(field)) for field in self.fields if field.name != _FILE}
         self._choices = Choices(
             kind, self._choices.texts | {kind: {name: text for name, text in texts.items() if text}}
         )
