@@ -13,10 +13,8 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.files import replace_file
 from ggbench.models.reference import parse_model
-from ggbench.show.plan import PLAN_FIGURES
 from ggbench.tui.library import Selection
 from ggbench.tui.quant_rows import QuantRow
-from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -60,8 +58,6 @@ class Chosen(msgspec.Struct, frozen=True):
     rows: Sequence[QuantRow]
     """Those that have a plan."""
     setup: LlamaConfig
-    is_planned_here: bool = True
-    """Whether the rows are planned for this machine."""
 
     @property
     def download_bytes(self) -> int:
@@ -72,15 +68,6 @@ class Chosen(msgspec.Struct, frozen=True):
     def has_twins(self) -> bool:
         """Whether twins can be measured in place of files that are not on this disk."""
         return any(parse_model(model).kind in ("catalog", "hub") for model, _ in self.selection)
-
-    @property
-    def plan(self) -> str:
-        """Return `q4_k_m as planned, at n_ctx 16,384: ✓ 1.20 GiB left`, of the quant that needs the most memory."""
-        sized = [row for row in self.rows if row.plan.needed_bytes is not None]
-        if not sized or not self.is_planned_here:
-            return ""
-        plan = max(sized, key=lambda row: row.plan.needed_bytes or 0).plan
-        return f"{plan.quant} as planned, at n_ctx {format_count(plan.n_ctx)}: {PLAN_FIGURES['left_bytes'].text(plan)}"
 
 
 class RunRequest(msgspec.Struct, frozen=True):

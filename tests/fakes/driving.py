@@ -113,6 +113,11 @@ def words_of(app: App[Any]) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips)
 
 
+def said(app: App[Any]) -> str:
+    """What the last key did, as a toast tells."""
+    return " ".join(str(each.message) for each in app._notifications)
+
+
 async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int = 0) -> str:
     """Type the model's name and choose it, after those that match too."""
     return await press(app, pilot, "slash", *model, "enter", *["j"] * n_before, "enter")

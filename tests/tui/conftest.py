@@ -113,7 +113,7 @@ def drive() -> Drive:
     def run(app: GgbenchApp, steps: Steps, size: tuple[int, int] = (80, 24)) -> None:
         async def in_app() -> None:
             try:
-                async with app.run_test(size=size) as pilot:
+                async with app.run_test(size=size, notifications=True) as pilot:
                     await settle(app, pilot)
                     await steps(app, pilot)
             finally:

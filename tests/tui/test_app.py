@@ -52,7 +52,7 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
 def test_a_click_on_a_key_of_the_footer_presses_it(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         footer = words_of(app).splitlines()[-1]
-        assert footer.endswith("/ Models g GPU ? Help q Quit ^p All")
+        assert footer.endswith("/ Filter g GPU ? Help q Quit ^p All")
         await pilot.click(KeysFooter, offset=(footer.index("Help") + 3, 0))
         await settle(app, pilot)
         assert isinstance(app.screen, HelpScreen)
@@ -73,7 +73,7 @@ def test_a_click_on_a_key_of_the_footer_presses_it(app: App, drive: Drive) -> No
 def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         commands = {command.title for command in app.get_system_commands(app.screen)}
-        assert {"Run", "Library", "Models", "GPU", "Help", "Theme", "Light or dark"} <= commands
+        assert {"Run", "Library", "Filter", "GPU", "Help", "Theme", "Light or dark"} <= commands
         for key in (*MODES, "1"):
             await press(app, pilot, key)
             for command in app.get_system_commands(app.screen):
@@ -245,7 +245,7 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
         for _ in range(2):
             shown = await press(app, pilot, "2", "enter")
             assert "Run 1 · decode" in shown.splitlines()[0]
-            assert " tok/s" in shown.splitlines()[1]
+            assert " tok/s" in shown.splitlines()[2]
         await press(app, pilot, "escape")
         assert "q8_0" in words_of(app)
         assert "completed" in words_of(app)

@@ -27,7 +27,7 @@ from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.models_pane import ModelTree
-from ggbench.tui.widgets.quant_panels import memory_lines, memory_parts
+from ggbench.tui.widgets.quant_panels import LossSpeedPlot, memory_lines, memory_parts
 from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.candidates import measured_loss
 from tests.fakes.driving import ask, choose, names, press, settle, table, with_disk, words_of
@@ -362,6 +362,30 @@ def test_the_best_models_for_this_machine_are_first_and_renewed(
         assert planner.best_asked[-1].given_n_ctx == 16_384
 
     drive(App(msgspec.structs.replace(services, load_catalog=load_catalog)), steps, (120, 36))
+
+
+def test_the_loss_of_each_quant_stands_over_its_speed(app: App, planner: FakePlanner, drive: Drive) -> None:
+    """More loss is higher, more speed farther right; without a speed the plot says how to get one."""
+    speeds = {"q8_0": 31.0, "q4_k_m": 51.0, "q2_k": 72.0}
+    planner.rows_of["small-0.6b"] = [
+        planned(quant, msgspec.structs.replace(plan_row("small", quant, BUDGET), expected=expected(speed)))
+        for quant, speed in speeds.items()
+    ]
+
+    async def steps(app: App, pilot: Page) -> None:
+        plot = app.screen.query_one(LossSpeedPlot)
+        lines = str(plot.render()).splitlines()
+        places = {
+            quant: [(row, line.index(quant)) for row, line in enumerate(lines) if quant in line] for quant in speeds
+        }
+        (q8_0,), (q4_k_m,), (q2_k,) = places.values()
+        assert q8_0[0] > q4_k_m[0] > q2_k[0] and q8_0[1] < q4_k_m[1] < q2_k[1]
+        assert lines[-1].split() == ["~31", "~72", "tok/s"]
+        assert sum(line.count("★") for line in lines) == 1
+        await press(app, pilot, "down")
+        assert "b measures one" in str(plot.render())
+
+    drive(app, steps, (120, 36))
 
 
 def test_no_key_acts_on_a_model_that_is_not_at_the_cursor(app: App, drive: Drive) -> None:

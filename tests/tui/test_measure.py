@@ -22,7 +22,7 @@ from ggbench.tui.host import Services
 from ggbench.tui.measuring import Choices, Chosen, RunRequest
 from ggbench.tui.screens.forms import Choice, option_fields, options_form
 from ggbench.tui.widgets.bars import KeysFooter
-from tests.fakes.driving import ask, burst, press, settle, words_of
+from tests.fakes.driving import ask, burst, press, said, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate
 from tests.fakes.library import BUDGET, CATALOG, FakePlanner, local, plan_row, planned
 from tests.fakes.llama_server import install
@@ -222,7 +222,7 @@ def test_a_run_started_during_another_waits_in_the_queue(
         await asyncio.to_thread(gate.reached.wait, 60)
         await press(app, pilot, "1", "b", "enter")
         assert app.current_mode == "library"
-        assert "queued: 2 shows the queue" in words_of(app)
+        assert "queued: 2 shows the queue" in said(app)
         assert [item.state.is_at_work for item in app.run_queue.items] == [True, False]
         gate.opened.set()
 

@@ -108,7 +108,7 @@ def test_options_decide_plans_and_runs(
         assert "--memory-limit" not in shown
         assert planner.requests[-1].setup == LlamaConfig()
 
-    drive(app, steps, (120, 30))
+    drive(app, steps, (150, 30))
 
 
 def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> None:
@@ -117,7 +117,7 @@ def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> 
         assert "✗ --n-ctx: 'much' is not a number of tokens" in shown
         assert isinstance(app.focused, Input)
         assert app.focused.id == "n_ctx"
-        assert "✗" not in await press(app, pilot, "backspace")
+        assert "✗" not in await press(app, pilot, *["backspace"] * 4)
         await press(app, pilot, "escape")
         assert app.setup == LlamaConfig()
         app.setup = msgspec.structs.replace(LlamaConfig(), flash_attn="off")

@@ -1,4 +1,4 @@
-"""The screens of the TUI as they look at 80x24, and a run of every kind as it is watched."""
+"""The screens of the TUI as they look at 80x24 and the Library at 120x36, and a run of every kind as it is watched."""
 
 from __future__ import annotations
 
@@ -68,9 +68,14 @@ def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> 
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"
-        await press(app, pilot, *["j"] * 2, "enter")
-        await press(app, pilot, "space", "j", "j", "space", "j", "right")
+        await press(app, pilot, *["j"] * 3, "enter")
+        await press(app, pilot, "space", "j", "j", "space", "j", "right_square_bracket")
         check_snapshot(app, "library")
+        await pilot.resize_terminal(120, 36)
+        await settle(app, pilot)
+        check_snapshot(app, "library_120")
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
         for name, pressed in keys.items():
             if name in kinds:
                 await ask(app, pilot, kinds[name])

@@ -57,8 +57,8 @@ class LibraryScreen(StartScreen):
 ~  estimated, ! of a disturbed run, — unknown: b measures it
 ↓  its download; a model that is not here can also be measured as a twin: a file of its shape, with random weights
 
-A path or the URL of a server in the filter is added to
-the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
+A path or the URL of a server in the filter is added to the list; with an API key, start as:
+ggbench tui --api-key-env VARIABLE."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w,P", "why", "Why", tooltip="The pick with its alternatives, and what is behind it"),
         Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
@@ -224,7 +224,7 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
         if message.entered:
             if host.opens_quant is not None:
                 self._table.wanted, host.opens_quant = host.opens_quant, None
-            self.set_focus(self._table)
+            self._close()
         self.show_rows()
 
     @on(QuantsTable.RowHighlighted, "#quants")
@@ -247,6 +247,13 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
         self._show_answer()
         self.set_focus(self._pane)
         self._pane.scroll_home(animate=False)
+
+    def _close(self) -> None:
+        """Go to the quants, in place of an answer."""
+        self._planned = None
+        self.remove_class("-open")
+        self._show_answer()
+        self.set_focus(self._table)
 
     def _show_answer(self) -> None:
         """Show the plan of the opened quant, or else the pick with what is behind it, if there is a place for it."""
@@ -298,18 +305,16 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
     def action_leave(self) -> None:
         """Close the answer, go from the quants to the models, or clear the filter of the models."""
         if self.focused is self._pane:
-            self._planned = None
-            self.remove_class("-open")
-            self._show_answer()
-            self.set_focus(self._table)
+            self._close()
             return
         if self.focused is not self._table:
             self._left.input.clear()
         self.set_focus(self._left.models)
 
     def action_other_part(self) -> None:
-        """Switch between the models and the quants, skipping the filter."""
-        self.set_focus(self._table if self.focused is self._left.models else self._left.models)
+        """Switch between the models and the quants, or the answer in their place, skipping the filter."""
+        right = self._pane if self.has_class("-open") else self._table
+        self.set_focus(right if self.focused is self._left.models else self._left.models)
 
     def action_reload(self) -> None:
         """Read headers, disk, memory and results again."""

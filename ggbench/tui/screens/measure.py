@@ -66,7 +66,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
             yield Static(self._about, id="kind", markup=False)
             with Vertical(id="lines"):
                 yield from (self.line(field, self._texts[field.name]) for field in self.fields)
-            yield Static(self._chosen.plan, id="plan", markup=False)
+            yield Static(id="offer", markup=False)
             yield from self.explanation()
 
     def on_mount(self) -> None:
@@ -82,7 +82,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
     def _offer_engine(self, offer: str) -> None:
         editor = self.editor(_ENGINE)
         write_text(editor, read_text(editor) or "llama-server")
-        self.query_one("#plan", Static).update("\n".join(filter(None, (self._chosen.plan, offer))))
+        self.query_one("#offer", Static).update(offer)
 
     def answer(self, given: dict[str, Any]) -> RunRequest:
         experiment, setup = self._experiment, self._chosen.setup

@@ -47,7 +47,7 @@ class StartScreen(PlanScreen):
         entry = library.entry
         names = [name for model, names in selection for name in names if entry and model == entry.model]
         rows = [library.rows[name] for name in names if name in library.rows]
-        chosen = Chosen(self._what(), selection, rows, library.planned_setup(selection), self.card.is_here)
+        chosen = Chosen(self._what(), selection, rows, library.planned_setup(selection))
         dialog = MeasureDialog(chosen, Choices.load(), lambda request: self.find_targets(request, selection))
         self.app.push_screen(dialog, lambda request: self.drop("start") if request is None else None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from rich.text import Text
@@ -24,8 +25,9 @@ _SMALL = 0.005
 """Share of the memory below which a part has no line."""
 
 
-_LEAST_LOSSES = 1e-4
-"""The least range of losses to draw, in nats."""
+_LEAST_RANGE = 1e-4
+"""The least range of an axis, in nats or tok/s."""
+_FIGURES = {figure.key: figure for figure in FIGURES}
 
 
 class MemoryPart(NamedTuple):
@@ -97,6 +99,8 @@ class LossSpeedPlot(Widget):
         self.border_title = "loss over speed"
 
     def render(self) -> Text:
+        from ggbench.show.axes import Axis
+
         rows, picked = self.shown
         points = [
             (speed.value, loss.value, row)
@@ -105,40 +109,27 @@ class LossSpeedPlot(Widget):
         ]
         if not points:
             return Text("No speed is known yet; b measures one." if rows else "")
-        return _scatter(points, picked, self.size.width, self.size.height)
-
-
-def _scatter(
-    points: Sequence[tuple[float, float, QuantRow]], picked: QuantRow | None, width: int, height: int
-) -> Text:
-    """Return the points with their names, where there is room, between two axes whose ends are labelled."""
-    from ggbench.show.axes import Axis
-
-    figures = {figure.key: figure for figure in FIGURES}
-    by_speed, by_loss = sorted(points, key=lambda each: each[0]), sorted(points, key=lambda each: each[1])
-    ends = [figures["kld"].text(by_loss[at][2]).strip("~!") for at in (0, -1)]
-    margin = max(map(len, ends))
-    n_columns, n_rows = max(2, width - margin - 2), max(2, height - 2)
-    x = Axis(by_speed[0][0], max(by_speed[-1][0], by_speed[0][0] + 1))
-    y = Axis(by_loss[0][1], max(by_loss[-1][1], by_loss[0][1] + _LEAST_LOSSES))
-    cells = [[" "] * n_columns for _ in range(n_rows)]
-    places = [
-        (int(x.dots(tok_s, n_columns)), n_rows - 1 - int(y.dots(loss, n_rows)), row)
-        for tok_s, loss, row in points
-    ]
-    # the pick last: it is on top
-    for column, line, row in sorted(places, key=lambda each: each[2] is picked):
-        cells[line][column] = PICKED if row is picked else "•"
-    for column, line, row in reversed(places):
-        _write(cells[line], column, row.title)
-    lines = ["".join(line) for line in cells]
-    heads = [""] * n_rows
-    heads[0], heads[-1] = ends[1], ends[0]
-    drawn = [f"{head:>{margin}} │{line}" for head, line in zip(heads, lines, strict=True)]
-    low, high = (figures["tok_s"].text(by_speed[at][2]).strip("~!") for at in (0, -1))
-    drawn.append(f"{'':>{margin}} └{'─' * n_columns}")
-    drawn.append(f"{'':>{margin}}  {low}{f'{high} tok/s':>{n_columns - len(low)}}")
-    return Text("\n".join(drawn), no_wrap=True)
+        by_speed, by_loss = sorted(points, key=itemgetter(0)), sorted(points, key=itemgetter(1))
+        (slowest, _, slow), (fastest, _, fast) = by_speed[0], by_speed[-1]
+        (_, least, best), (_, most, worst) = by_loss[0], by_loss[-1]
+        y_labels = {0: _FIGURES["kld"].text(worst), self.size.height - 3: _FIGURES["kld"].text(best)}
+        margin = max(map(len, y_labels.values()))
+        n_columns, n_rows = max(2, self.size.width - margin - 2), max(2, self.size.height - 2)
+        x = Axis(slowest, max(fastest, slowest + _LEAST_RANGE))
+        y = Axis(least, max(most, least + _LEAST_RANGE), is_log=least > 0)
+        cells = [[" "] * n_columns for _ in range(n_rows)]
+        places = [
+            (int(x.dots(speed, n_columns)), n_rows - 1 - int(y.dots(loss, n_rows)), row)
+            for speed, loss, row in points
+        ]
+        for column, line, row in sorted(places, key=lambda each: each[2] is picked):  # the pick is on top
+            cells[line][column] = PICKED if row is picked else "•"
+        for column, line, row in places:
+            _write(cells[line], column, row.title)
+        lines = [f"{y_labels.get(line, ''):>{margin}} │{''.join(each)}" for line, each in enumerate(cells)]
+        low, high = _FIGURES["tok_s"].text(slow), f"{_FIGURES['tok_s'].text(fast)} tok/s"
+        lines += [f"{'':{margin}} └{'─' * n_columns}", f"{'':{margin}}  {low}{high:>{n_columns - len(low)}}"]
+        return Text("\n".join(lines), no_wrap=True)
 
 
 def _write(line: list[str], column: int, name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events
 from textual.binding import Binding, BindingType
 
 from ggbench.tui.library import PICKED, Library
@@ -12,8 +11,6 @@ from ggbench.tui.quant_rows import FIGURES, QuantRow
 from ggbench.tui.widgets.figure_table import FigureTable
 
 _MARKED = "●"
-_MOVES = ("up", "down", "pageup", "pagedown", "home", "end")
-"""Keys that move the cursor."""
 
 
 class QuantsTable(FigureTable[QuantRow]):
@@ -31,8 +28,9 @@ class QuantsTable(FigureTable[QuantRow]):
         self.border_subtitle = "⏎ plan · ␣ mark · b measure · p pull"
         self._library = Library()
         self._kept: str | None = None
-        """The quant to which the cursor was moved; None while it follows the pick."""
-        self._is_moved = False
+        """The quant at the cursor, also while its row is away."""
+        self._followed: str | None = ""
+        """The pick to which the cursor went; empty before the first, and None where it was sent elsewhere."""
         self.wanted: str | None = None
         """The quant or file to move the cursor to once it is planned."""
 
@@ -47,23 +45,20 @@ class QuantsTable(FigureTable[QuantRow]):
     def style_of(self, row: QuantRow) -> str:
         return "dim" if row.meets is False or row.is_old else ""
 
-    def on_key(self, event: events.Key) -> None:
-        self._is_moved |= event.key in _MOVES
-
-    def on_click(self) -> None:
-        self._is_moved = True
-
     def show_library(self, library: Library) -> None:
-        if self._is_moved and self.chosen is not None:
-            self._kept, self._is_moved = self.chosen.name, False
+        if self._kept in (None, *self.shown):  # else its row is still to come
+            self._kept = self.chosen_key
+        is_first = self._followed == "" and self.cursor_row == 0
+        if library.picked is not None and (is_first or self._kept == self._followed):
+            self._kept = self._followed = library.picked.name
         self._library = library
         self.show(library.listed())
-        for row in self.shown.values():
-            if self.wanted is not None and row.is_called(self.wanted):
-                self._kept, self.wanted = row.name, None
-        self.go_to(self._kept or (None if library.picked is None else library.picked.name))
+        wanted = [row.name for row in self.shown.values() if self.wanted and row.is_called(self.wanted)]
+        if wanted:
+            self._kept, self._followed, self.wanted = wanted[0], None, None
+        self.go_to(self._kept)
 
     def start_over(self) -> None:
         """Show another model: its cursor goes to its pick."""
-        self._kept, self._is_moved = None, False
+        self._kept, self._followed = None, ""
         self.show(())
