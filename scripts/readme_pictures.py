@@ -56,7 +56,7 @@ def _take(app: GgbenchApp, name: str) -> None:
 async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await _until(app, lambda words: "★" in words)
     await pilot.press("g", *"3060", "enter")
-    await _until(app, lambda words: "if RTX 3060" in words and "★" in words)
+    await _until(app, lambda words: "planned for RTX 3060" in words and "★" in words)
     await pilot.press("right_square_bracket")
     await _until(app, lambda words: "16,384 tokens" in words and "planning" not in words and "★" in words)
     await pilot.press("home")

@@ -1,4 +1,4 @@
-"""The TUI's app: four screens over a queue of runs and a queue of downloads, which continue whatever screen is shown.
+"""The TUI's app: its screens over a queue of runs and a queue of downloads, which continue whatever screen is shown.
 
 A screen and its dependencies are imported when it is first shown, so the first frame appears quickly.
 """

@@ -417,7 +417,7 @@ def test_the_context_is_halved_and_doubled(app: App, planner: FakePlanner, drive
 def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"3060 ti", "enter")
-        assert "if RTX 3060 Ti · 7.56 GiB" in shown
+        assert "planned for RTX 3060 Ti · 7.56 GiB" in shown
         assert "q8_0 ✓ ? 0.00" not in " ".join(shown.split())
         shown = await press(app, pilot, "g", *"no such card", "enter")
         assert "not among the" in shown
@@ -429,13 +429,13 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         shown = await press(app, pilot, *"GiB@60GB/s")
         assert "RTX 3090 23.6 GiB + 64.0 GiB, 936 GB/s" in " ".join(shown.split())
         shown = await press(app, pilot, "enter")
-        assert "if RTX 3090 · 23.6 GiB + 64.0 GiB" in shown
+        assert "planned for RTX 3090 · 23.6 GiB + 64.0 GiB" in shown
         shown = await press(app, pilot, "g", *"12gib", "enter")
-        assert "if a GPU · 12.0 GiB + 32.0 GiB ass" in shown
+        assert "planned for a GPU · 12.0 GiB + 32.0 GiB ass" in shown
         shown = await press(app, pilot, "g", "enter")
         assert "RTX 4090 · 22.0 GiB free" in shown
 
-    drive(app, steps)
+    drive(app, steps, (140, 36))
 
 
 def test_marked_quants_are_measured(

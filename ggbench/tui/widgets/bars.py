@@ -160,11 +160,11 @@ class KeysFooter(Widget):
 
 
 def machine_text(budget: Budget, *, is_here: bool) -> str:
-    """Return `RTX 4090 · 22.1 GiB free · 1008 GB/s`; `if` before a device that is not this machine's."""
+    """Return `RTX 4090 · 22.1 GiB free · 1008 GB/s`; `planned for` before a device that is not this machine's."""
     device = short_device(budget.device).replace(GIVEN_GPU, "a GPU")
     memory = format_bytes(budget.memory_bytes)
     if is_here:  # a limit does not tell how much is free
         memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
     host = f" + {text}" if (text := host_text(budget)) else ""
     rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
-    return f"{'' if is_here else 'if '}{device} · {memory}{host} · {rate}"
+    return f"{'' if is_here else 'planned for '}{device} · {memory}{host} · {rate}"
