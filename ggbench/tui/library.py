@@ -43,7 +43,7 @@ def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[t
 
 
 class Library:
-    """The needs, the chosen model with its quants and their sorting and filter, and the marks of all models."""
+    """The needs, the chosen model with its quants, and the marks of all models."""
 
     def __init__(self) -> None:
         self.entry: ModelEntry | None = None
@@ -104,12 +104,8 @@ class Library:
         in another section then.
         """
         before, self.entry = self.entry, entry
-        is_same = (
-            before is not None
-            and entry is not None
-            and (entry.model, entry.quants) == (before.model, before.quants)
-        )
-        if is_same and (self.rows or is_planning):
+        same = [(each.model, each.quants) for each in (before, entry) if each is not None]
+        if len(same) > 1 and same[0] == same[1] and (self.rows or is_planning):
             return False
         self.forget()
         return True
@@ -163,31 +159,28 @@ class Library:
     def listed(self) -> list[QuantRow]:
         """Return the quants to show, with labels if several share a quant or a server has them."""
         times = Counter(row.plan.quant for row in self.rows.values())
-        rows = []
-        for row in self.rows.values():
-            is_named = times[row.plan.quant] > 1 or row.plan.provenance == "endpoint"
-            rows.append(replace(row, label=sanitize(row.name) if is_named else ""))
-        return rows
+        return [
+            replace(row, label=sanitize(row.name))
+            if times[row.plan.quant] > 1 or row.plan.provenance == "endpoint"
+            else row
+            for row in self.rows.values()
+        ]
 
-    def status(self, *, is_machine_known: bool, is_planning: bool) -> str:
+    def status(self, *, is_planning: bool) -> str:
         """Return one line: the model, the state of its plan, and how many quants are marked."""
         entry, n_marked = self.entry, sum(map(len, self.all_marks.values()))
         if entry is None:
             return "quants"
         if entry.reason:
             return f"{FITS_NOT} {entry.title}: {entry.reason}"
-        if not is_machine_known:
-            return f"{entry.title} · planned once this machine's memory is known"
         state = counted(len(self.rows), "quant") if self.rows else ""
         if is_planning:
             state = "planning…"
         elif entry.needs_network and not self.rows:
             state = "enter: its quants"
         marked = f"{format_count(n_marked)} marked" if n_marked else ""
-        is_twin = any(row.is_twin for row in self.rows.values())
-        twin = "twin: random weights in its shape" if is_twin else ""
         options = sanitize(" ".join(config_options(self.options)))
-        return " · ".join(filter(None, (entry.title, state, marked, options, twin)))
+        return " · ".join(filter(None, (entry.title, state, marked, options)))
 
     def reason(self) -> str:
         """Return the pick and its reason in a sentence; empty until it is made."""

@@ -166,7 +166,7 @@ class HelpScreen(Dialog[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as sheet:
-            sheet.border_subtitle = "esc closes"
+            sheet.border_title, sheet.border_subtitle = "help", "esc close"
             if about := getattr(self._about, "HELP", ""):
                 yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())

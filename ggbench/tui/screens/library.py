@@ -352,11 +352,11 @@ ggbench tui --api-key-env VARIABLE."""
         library, pick = self.library, self.query_one("#pick")
         of_model = "" if library.entry is None else f" of {library.entry.title}"
         pick.border_title = Text(f"pick{of_model} for {needs_in_brief(library.all_needs)}")
-        status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
-        self._table.border_title = Text(status)
-        answer = "planning…" if self.is_planning else library.reason()
+        is_planning = self.is_planning or self.machine is None
+        self._table.border_title = Text(library.status(is_planning=is_planning))
+        answer = "planning…" if is_planning else library.reason()
         self.query_one("#answer", Static).update(Text(answer if library.entry else _FIRST_STEP))
-        command = "" if self.is_planning else self._command_of(library.picked)
+        command = "" if is_planning else self._command_of(library.picked)
         self.query_one("#command", Static).update(Text(command))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is not None:

@@ -25,6 +25,7 @@ _SMALL = 0.005
 """Share of the memory below which a part has no line."""
 
 
+_LEAST_POINTS = 2
 _LEAST_RANGE = 1e-4
 """The least range of an axis, in nats or tok/s."""
 _FIGURES = {figure.key: figure for figure in FIGURES}
@@ -107,8 +108,8 @@ class LossSpeedPlot(Widget):
             for row in rows
             if (speed := row.candidate.tok_s) is not None and (loss := row.candidate.loss) is not None
         ]
-        if not points:
-            return Text("No speed is known yet; b measures one." if rows else "")
+        if len(points) < _LEAST_POINTS:
+            return Text("Few speeds are known yet; b measures one." if rows else "")
         by_speed, by_loss = sorted(points, key=itemgetter(0)), sorted(points, key=itemgetter(1))
         (slowest, _, slow), (fastest, _, fast) = by_speed[0], by_speed[-1]
         (_, least, best), (_, most, worst) = by_loss[0], by_loss[-1]
