@@ -330,9 +330,9 @@ def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size
         family = next(node for key, node in models.lines.items() if key.endswith(":llama"))
         models.move_cursor(family)
         await press(app, pilot, "enter")
-        assert family.is_expanded and models.last_line == n_folded + len(family.children)
+        assert models.last_line == n_folded + len(family.children)
         await press(app, pilot, "down", "left")
-        assert not family.is_expanded and models.cursor_node is family
+        assert models.cursor_node is family
         assert models.last_line == n_folded
 
     drive(App(msgspec.structs.replace(services, load_catalog=load_catalog)), steps, size)
@@ -354,7 +354,8 @@ def test_the_best_models_for_this_machine_are_first_and_renewed(
         assert [(each.quant, each.about) for each in best] == [
             ("q4_k_m", f"q4_k_m ~{speeds[each.model]:g}") for each in best
         ]
-        assert tree(app).chosen is not None and tree(app).chosen.entry == best[0]
+        line = tree(app).chosen
+        assert line is not None and line.entry == best[0]
         await press(app, pilot, "enter")
         assert table(app).chosen_key == "q4_k_m" and table(app).has_focus
         planner.best = ()

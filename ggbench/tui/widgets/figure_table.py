@@ -23,6 +23,7 @@ _MARKS = 2
 class FigureTable(DataTable[Text], Generic[Row]):
     """A changed table keeps the cursor on its row."""
 
+    DEFAULT_CSS = "FigureTable { overflow-x: hidden; scrollbar-gutter: stable; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("home", "scroll_top", "First", show=False),
         Binding("end", "scroll_bottom", "Last", show=False),
@@ -69,7 +70,9 @@ class FigureTable(DataTable[Text], Generic[Row]):
     def draw(self) -> None:
         """Draw the rows with their marks."""
         chosen, rows = self.chosen_key, [*self.shown.values()]
-        columns = Table(self._figures, rows).columns(self.size.width - _MARKS - 2 * self.cell_padding)
+        columns = Table(self._figures, rows).columns(
+            self.scrollable_content_region.width - _MARKS - 2 * self.cell_padding
+        )
         self.clear(columns=True)
         for index, column in enumerate(columns):
             header = column.header if index else " " * _MARKS + column.header

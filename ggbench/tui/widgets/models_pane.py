@@ -129,7 +129,7 @@ class ModelTree(Tree[ListLine]):
         room = self.scrollable_content_region.width - self.guide_depth * line.level - len(icon)
         note = line.note
         if len(line.title) + len(note) >= room:
-            note = note.rpartition(" ")[2]  # of a quant with its speed, the speed
+            note = note.rpartition(" ")[2] if line.entry and line.entry.quant else ""  # the speed alone
         title = shorten_middle(line.title, max(_LEAST_TITLE, room - len(note) - 1))
         text = Text(icon + title, base_style + Style(bold=line.level == 0 and line.entry is None))
         text.append(f"{note:>{max(0, room - len(title))}}", Style(dim=True))
