@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple
@@ -117,10 +118,11 @@ class LossSpeedPlot(Widget):
         margin = max(map(len, y_labels.values()))
         n_columns, n_rows = max(2, self.size.width - margin - 2), max(2, self.size.height - 2)
         x = Axis(slowest, max(fastest, slowest + _LEAST_RANGE))
-        y = Axis(least, max(most, least + _LEAST_RANGE), is_log=least > 0)
+        height = math.log if least > 0 else float
+        y = Axis(height(least), max(height(most), height(least) + _LEAST_RANGE))
         cells = [[" "] * n_columns for _ in range(n_rows)]
         places = [
-            (int(x.dots(speed, n_columns)), n_rows - 1 - int(y.dots(loss, n_rows)), row)
+            (int(x.dots(speed, n_columns)), n_rows - 1 - int(y.dots(height(loss), n_rows)), row)
             for speed, loss, row in points
         ]
         for column, line, row in sorted(places, key=lambda each: each[2] is picked):  # the pick is on top
