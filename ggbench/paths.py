@@ -37,11 +37,6 @@ def forecasts_dir() -> Path:
     return _folder("cache") / "forecasts"
 
 
-def programs_dir() -> Path:
-    """Return what programs on PATH answered when ggbench asked for their devices."""
-    return _folder("cache") / "programs"
-
-
 def logits_dir() -> Path:
     return _folder("cache") / "logits"
 

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from ggbench.engines.contract import Source
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
-from ggbench.experiments.maxctx.search import ContextProber
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, materialize, resolve, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator
@@ -67,13 +67,10 @@ def probed(target: Target, setup: LlamaConfig, n_ctx: int) -> Allocated:
     """From a real load and a real context."""
     file = materialize(target)
     limited = replace(setup, memory_limit_bytes=file.file_bytes + 8 * GIB)
-    prober = ContextProber(launch(threading.Event()), file, limited)
-    try:
-        for _ in prober.allocate(n_ctx):
-            pass
-        return prober.allocated
-    finally:
-        prober.close()
+    engine = launch(threading.Event())
+    opened = list(engine.open(Source(file.paths[0]), replace(limited, n_ctx=n_ctx)))
+    engine.close()
+    return [event for event in opened if isinstance(event, Allocated)][-1]
 
 
 if __name__ == "__main__":

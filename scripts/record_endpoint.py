@@ -13,6 +13,7 @@ from pathlib import Path
 from ggbench.engines.http.client import Client, Connection, HttpResponse
 from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.messages import Generate, Post
+from ggbench.engines.http.request import StreamedRequest
 from ggbench.engines.http.server import Server
 
 _STREAMS = ((16, 8), (64, 24))
@@ -23,14 +24,19 @@ class _Recorder(Client):
     """A client that keeps all it receives."""
 
     def __init__(self, address: Address) -> None:
-        super().__init__(address, timeout_s=120)
+        super().__init__(address, 120)
         self.documents: list[dict[str, object]] = []
         self.streams_kept: list[dict[str, object]] = []
 
-    def _document(self, method: str, path: str, body: object) -> HttpResponse:
-        answer = super()._document(method, path, body)
+    def ask(self, path: str, body: object = None) -> HttpResponse:
+        answer = super().ask(path, body)
         text = answer.body.decode(errors="replace")
-        kept = {"method": method, "path": path, "status": answer.status, "body": text}
+        kept = {
+            "method": "GET" if body is None else "POST",
+            "path": path,
+            "status": answer.status,
+            "body": text,
+        }
         if kept not in self.documents:
             self.documents.append(kept)
         return answer
@@ -56,9 +62,10 @@ def main(url: str, out: Path, source: str) -> None:
     server = Server(client.address, client=client)
     info, model = server.info, server.info.models[0].name
     for n_prompt, n_gen in _STREAMS:
-        for _, arrival in server.stream([Generate(model, server.prompt(model, n_prompt), n_gen)]):
-            if arrival.error or (arrival.piece and arrival.piece.is_last):
-                print(arrival)
+        request = StreamedRequest(Generate(model, server.prompt(model, n_prompt), n_gen), info.clock)
+        for _ in server.stream([request]):
+            pass
+        print(request.error or request.said)
     document = {"source": source, "title": info.title, "version": info.version, "documents": client.documents,
                 "streams": client.streams_kept}  # fmt: skip
     out.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

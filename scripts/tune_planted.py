@@ -23,7 +23,7 @@ from ggbench.models.targets import resolve_one
 from tests.conftest import TINY
 from tests.fakes.planted import Effects, PlantedMachine
 
-SETTINGS = TuneSettings(depths=(0, 4096), within_s=300, kv_types=("q8_0",))
+SETTINGS = TuneSettings(depths=(0, 4096), within_s=300)
 TRUTH = 1.25
 PLANTED: Effects = {("flash_attn", "auto"): TRUTH, ("threads", 1): 1.7}
 NOISES: dict[str, dict[str, Any]] = {

@@ -31,7 +31,7 @@ n_head_kv = 4
 n_ff = 256
 n_vocab = 1024
 """
-_MODELS = {"qwen1.5-0.5b": 2, "qwen1.5-7b": 4}
+_MODELS = {"qwen1.5-0.5b": 2, "qwen1.5-1.8b": 4, "qwen1.5-7b": 4}
 """Id and layers."""
 _LESS = {"bench": "-t 1", "maxctx": "-t 1 -ub 64 --memory-limit 68MiB", "forecast": "-t 1"}
 """What is added to the lines that measure, by command: a proof reads as many bytes of KV cache as memory holds."""

@@ -14,7 +14,7 @@ _MODEL = "twin:qwen1.5-0.5b"
 _QUANTS = ("q8_0", "q4_k_m")
 _N_STEPS = 4
 _PICK = "pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k"
-_SPECULATE = f"speculate twin:qwen1.5-7b q4_k_m --draft {_MODEL} q4_k_m -k 1,3 -d 0 --within 10s"
+_SPECULATE = f"speculate twin:qwen1.5-1.8b q4_k_m --draft {_MODEL}:q4_k_m -k 1,3 -d 0 --within 10s"
 _NEXT = """\
 What to type next:
   ggbench pick PATH/TO/FOLDER       which of your own files to run, and how
@@ -67,7 +67,7 @@ def command(n_gen: int, output: Output) -> None:
         )
     _step(
         4,
-        "Would it make a 7B faster here, as its draft model? Twins of a few layers are timed.",
+        "Would it make a 1.8B faster here, as its draft model? Steps of both are timed.",
         _SPECULATE,
         output,
     )

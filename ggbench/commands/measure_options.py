@@ -107,11 +107,13 @@ _server_options = as_record("server", _server, _SERVER, *field_options(EndpointC
 
 
 def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
-    """Return a setup as run by an `--engine`: `llama-server` with `=PATH`, flags or both, or `llama FLAGS` with options
-    of loading that replace the command's own. Raises UsageError.
+    """Return a setup as run by an `--engine`: `llama-server` with `=PATH`, flags or both, `llama serve` with flags, or
+    `llama FLAGS` with options of loading that replace the command's own. Raises UsageError.
     """
     from ggbench.engines.http.config import LlamaServerConfig
 
+    if text.split()[:2] == ["llama", "serve"]:
+        return LlamaServerConfig.of_command(text, setup)
     if text.startswith("llama "):
         return _reloaded(setup, text.split()[1:])
     if text.strip() == "llama":

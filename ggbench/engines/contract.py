@@ -169,11 +169,10 @@ class EngineConfig:
         """Return the setup without the values set by the kind of run: n_ctx, sequences and outputs."""
         return self
 
-    def drafting(self, spec_type: str, n_draft: int | None = None, *, rejects_all: bool = False) -> Self:
+    def drafting(self, spec_type: str, n_draft: int | None = None) -> Self:
         """Return the setup with drafts of this type (llama-server's --spec-type), or without drafts for an empty one.
 
-        With `rejects_all`, no drafted token is accepted, whatever the models say. Raises UsageError for an engine that
-        cannot draft, or flags of the user's that contradict.
+        Raises UsageError for an engine that cannot draft, or flags of the user's that contradict.
         """
         raise UsageError(f"{self.program} does not answer with drafts", "use --engine llama-server")
 
@@ -426,13 +425,12 @@ class Speculate(Workload, frozen=True, tag="speculate"):
 
     A step works like llama-server's: the draft decodes k tokens one by one, each chosen from its logits; the model
     verifies k + 1 tokens in one batch; the draft reads that batch too; both forget it. The verified tokens are not the
-    drafted ones but always the same, so that the steps of all k are alike. If the source has no draft, only the model's
-    part of each step is timed. Reports a `Speculated` for each pass, after an untimed step. The context needs
-    `n_outputs_max` of the largest k + 1.
+    drafted ones but always the same, so that the steps of all k are alike. The source needs a draft. Reports a
+    `Speculated` for each pass, after an untimed step. The context needs `n_outputs_max` of the largest k + 1.
     """
 
     stage: ClassVar[Stage] = "decode"
-    purpose: ClassVar[str] = "time the parts of a speculative step"
+    purpose: ClassVar[str] = "time a speculative step"
 
     n_depth: int
     n_drafted: tuple[int, ...]

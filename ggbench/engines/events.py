@@ -6,7 +6,6 @@ They are also the worker's messages, one JSON object per line, so they are msgsp
 from __future__ import annotations
 
 import enum
-from typing import Literal
 
 import msgspec
 
@@ -143,7 +142,6 @@ class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
 class Continued(msgspec.Struct, frozen=True, tag="continued"):
     """An answer, with the times and counts of the server's own clock."""
 
-    text: str
     n_tokens: int
     """Includes the first, which comes with the prompt."""
     decode_ns: int
@@ -153,11 +151,9 @@ class Continued(msgspec.Struct, frozen=True, tag="continued"):
 
 
 class Proving(msgspec.Struct, frozen=True, tag="proving"):
-    """Progress of a proof: first the context is filled, then a batch is computed at its end."""
+    """The share of a context that is filled for a proof, 0 to 1; a batch is then computed at its end."""
 
-    stage: Literal["fill", "batch"]
     share: float
-    """Completed share of the stage, 0 to 1."""
 
 
 class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
@@ -173,27 +169,14 @@ class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
     """Token that the model adds before a text; None if it adds none."""
 
 
-class SpeculativeStep(msgspec.Struct, frozen=True):
-    """Times of a step of speculative decoding, in nanoseconds; those of the draft are 0 without one."""
-
-    n_drafted: int
-    draft_ns: int
-    """Decoding the drafted tokens one by one, and choosing each."""
-    verify_ns: int
-    """Decoding them and the token before in one batch."""
-    reread_ns: int
-    """Reading the same batch with the draft."""
-    step_ns: int
-    """The whole step, without choosing the model's own tokens."""
-
-
 class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
     """One pass over single tokens and steps of speculative decoding."""
 
     single_ns: list[int]
     sampler_ns: int
     """Time to choose one token from the model's logits."""
-    steps: list[SpeculativeStep]
+    step_ns: list[int]
+    """Times of whole steps, without choosing the model's own tokens, in the order of `Speculate.n_drafted`."""
 
 
 class TextDrafted(msgspec.Struct, frozen=True, tag="text_drafted"):
@@ -205,8 +188,6 @@ class TextDrafted(msgspec.Struct, frozen=True, tag="text_drafted"):
     drafted_ns: int
     accepted: list[int]
     """Drafted tokens accepted in each step, which also yields one of the model's own."""
-    first_difference: int | None
-    """Number of the first token, from 0, that differs between both texts; None if they are equal."""
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
@@ -342,12 +323,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
             return buffered - min(mapped, repacked)
         is_all = bool(mapped) or abs(buffered - self.tensor_bytes) <= _ROUNDING_BYTES
         return self.tensor_bytes if is_all else buffered
-
-    @property
-    def unread_bytes(self) -> int:
-        """Pages of a mapped file whose contents were repacked elsewhere; not included in the totals."""
-        unread = sum(each.weight_bytes for each in self.buffers) - (self.weight_bytes or 0)
-        return unread if unread > _ROUNDING_BYTES else 0
 
     @property
     def total_bytes(self) -> int | None:

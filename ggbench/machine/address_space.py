@@ -32,15 +32,3 @@ def set_limit(n_bytes: int) -> None:
 def forbid_core_files() -> None:
     """Keep a crash of this process or its children from leaving a file as large as a model in the user's folder."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-
-
-def limit_data(pid: int, n_bytes: int) -> None:
-    """Limit what a child may allocate from now on, mapped files not counted; only on Linux.
-
-    RLIMIT_AS would also count what malloc and drivers only reserve. Raises OSError if the process has ended.
-    """
-    if sys.platform == "linux":
-        used = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
-        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
-        limit = used + n_bytes if hard == resource.RLIM_INFINITY else min(used + n_bytes, hard)
-        resource.prlimit(pid, resource.RLIMIT_DATA, (limit, hard))

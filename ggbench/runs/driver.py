@@ -94,7 +94,7 @@ def _other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
 
     Weights read on their way to a GPU stay resident outside any buffer.
     """
-    buffers: tuple[DeviceBuffers, ...] = memory.buffers
+    buffers: tuple[DeviceBuffers, ...] = (*memory.buffers, *memory.draft_buffers)
     peak_bytes = memory.peak_bytes
     if memory.weights_on_gpu:
         buffers = tuple(each for each in buffers if not each.is_host)

@@ -20,11 +20,11 @@ from ggbench.gguf_file.twin import require_twin_room, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup
 from ggbench.machine.host import describe_cpu
 from ggbench.runs.progress import PointMeasured, Progress, Working
-from ggbench.sizing.layer_sample import UNKNOWN_BYTES_PER_S, WEIGHTS_SHARE, StepCost, step_cost, twin_layers
+from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
 from ggbench.units import counted, format_bytes, format_rough_seconds
 
 if TYPE_CHECKING:
-    from ggbench.runs.session import RunContext, Session
+    from ggbench.runs.session import Session
 
 
 class LayerTwin(msgspec.Struct, frozen=True):
@@ -43,8 +43,6 @@ class MeasuringCost(msgspec.Struct, frozen=True):
     seconds: float
     disk_bytes: int = 0
     """Files to write before, removed after."""
-    kept_bytes: int = 0
-    """Twins to write before, kept for later measurements."""
 
 
 def plan_layer_twins(model: ModelFile, setup: LlamaConfig) -> tuple[LayerTwin, ...]:
@@ -66,20 +64,10 @@ def plan_layer_twins(model: ModelFile, setup: LlamaConfig) -> tuple[LayerTwin, .
 def announced(cost: MeasuringCost) -> PointMeasured:
     """Return the cost, shown before anything is written. Raises DoesNotFit if the disk lacks room."""
     text = f"takes about {format_rough_seconds(cost.seconds)}"
-    n_bytes = cost.disk_bytes + cost.kept_bytes
-    if n_bytes:
-        folder = require_twin_room(n_bytes)
-        text += f" and {format_bytes(n_bytes)} of disk"
-        text += f" in {folder}, removed after" if not cost.kept_bytes else ""
+    if cost.disk_bytes:
+        folder = require_twin_room(cost.disk_bytes)
+        text += f" and {format_bytes(cost.disk_bytes)} of disk in {folder}, removed after"
     return PointMeasured(text, cost)
-
-
-def weights_bytes_per_s(context: RunContext) -> float:
-    """Return the rate at which weights are read from main memory: a share of its bandwidth, or of a usual one if that
-    is unknown.
-    """
-    bandwidth = context.given_bandwidth or context.cpu_bandwidth
-    return WEIGHTS_SHARE * (UNKNOWN_BYTES_PER_S if bandwidth is None else bandwidth.bytes_per_s)
 
 
 def write_twins(
@@ -96,10 +84,9 @@ def write_twins(
 class TwinWorkers:
     """Workers for some files: the first in the session's, each other one in its own unless all share one."""
 
-    def __init__(self, session: Session, paths: Sequence[Path], draft: Path | None = None) -> None:
-        """A `draft` is loaded with the last file."""
+    def __init__(self, session: Session, paths: Sequence[Path]) -> None:
         self._session = session
-        self._sources = [Source(path) for path in paths[:-1]] + [Source(paths[-1], draft)]
+        self._sources = [Source(path) for path in paths]
         self.shares_one = bool(LlamaConfig.of(session.setup).rpc_servers)
         n_own = 0 if self.shares_one else len(paths) - 1
         self._own = [session.context.launch(session.setup, session.cancel) for _ in range(n_own)]
@@ -110,7 +97,7 @@ class TwinWorkers:
         """Open every file that has its own worker, and record the memory of the first."""
         self._setup, self._open_number = setup, 0
         first, *others = self._sources
-        ending = yield from self._session.open(setup, first.path, first.draft)
+        ending = yield from self._session.open(setup, first.path)
         for engine, source in zip(self._own, others, strict=False):
             if isinstance(ending, Completed):
                 ending = _last(engine.open(source, setup))

@@ -161,7 +161,11 @@ class Session:
         self.environment: Environment | None = None
         """None until an engine is ready."""
         self.allocated: Allocated | None = None
-        """Memory of the last model and context; None before the engine reported any."""
+        """Buffers of the last model and context; None before the engine reported any."""
+        self.memory = Memory()
+        """Memory of the last context."""
+        self.left_bytes: int | None = None
+        """Free bytes after the last load or context; None without a limit, or if the engine does not say."""
         self._engine: Engine | None = None
         self._is_loaded = False
         self._n_timed = 0
@@ -197,11 +201,15 @@ class Session:
             check_overrides(file, LlamaConfig.of(self.setup))
 
     def open(
-        self, setup: EngineConfig | None = None, path: Path | None = None, draft: Path | None = None
+        self,
+        setup: EngineConfig | None = None,
+        path: Path | None = None,
+        draft: Path | None = None,
+        reserve_bytes: int = 0,
     ) -> Generator[Progress, None, Ending]:
         """Load the file, create a context, and record their memory; by default with the run's own setup and file.
 
-        A `draft` is loaded beside it, with a context of its own.
+        A `draft` is loaded beside it, with a context of its own; `reserve_bytes` of each GPU stay free.
 
         Without an n_ctx, the run's setup gets just enough for the settings.
         """
@@ -209,7 +217,8 @@ class Session:
         if setup is None:
             setup = self.setup if needed is None else self.setup.holding(needed)
         path = path or (self.file.paths[0] if self.file and self.file.paths else None)
-        ending = yield from self._follow(self.engine.open(Source(path, draft), setup), series="", n_total=0)
+        opened = self.engine.open(Source(path, draft), setup, reserve_bytes=reserve_bytes)
+        ending = yield from self._follow(opened, series="", n_total=0)
         if not isinstance(ending, Completed) and self.allocated is not None:
             found = self.allocated
             self.recorder.observe(
@@ -270,7 +279,7 @@ class Session:
                     self.recorder.observe(found)
                 case TokensTogether(found, seq) | RequestEnded(found, seq):
                     self.recorder.observe(replace(found, series=_series_of(series, seq)))
-                case Proving(_, share):
+                case Proving(share):
                     yield Working("probe", share, 1.0)
                 case _ if others is not None:
                     others.append(event)
@@ -289,14 +298,15 @@ class Session:
             case Allocated():
                 self.allocated = event
             case Loaded():
-                self._is_loaded = True
+                self._is_loaded, self.left_bytes = True, event.left_bytes
                 if event.description:
                     self.recorder.observe(ModelDescribed(event.description))
             case Opened():
-                memory = event.memory(self.allocated or Allocated(()))
-                self.recorder.observe(memory)
-                self._observe_gpus(self.allocated or Allocated(()))
-                yield ModelReady(memory, self.recorder.run_id, self._observe_limit())
+                allocated = self.allocated or Allocated(())
+                self.memory, self.left_bytes = event.memory(allocated), event.left_bytes
+                self.recorder.observe(self.memory)
+                self._observe_gpus(allocated)
+                yield ModelReady(self.memory, self.recorder.run_id, self._observe_limit())
 
     def _read_prompts(self, event: ReadingPrompts | PromptRead) -> Iterator[Progress]:
         if isinstance(event, ReadingPrompts):

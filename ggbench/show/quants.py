@@ -91,7 +91,6 @@ BUFFERS = (
 def memory_parts(memory: Memory) -> list[Part]:
     """Return the buffers by device, what else the process held, and its peak."""
     sizes = {
-        "never read again": memory.unread_bytes,
         "other": memory.other_bytes,
         "peak resident": memory.peak_bytes,
     }

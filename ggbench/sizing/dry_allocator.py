@@ -132,9 +132,6 @@ class DryAllocator:
         """Names of the last context's compute buffers."""
         self.has_gpu = False
         """Whether one of them is not in main memory."""
-        self.gpu_devices: tuple[tuple[str, str | None], ...] = ()
-        """llama.cpp's names of the GPUs that the last load would use, with PCI bus id or UUID; if the load was refused,
-        all GPUs with an id."""
 
     def __enter__(self) -> Self:
         return self
@@ -150,9 +147,8 @@ class DryAllocator:
         if self._draft is not None or self._setup.mtp:
             check_drafts(self._draft, file)
         self._loaded = LoadedHeader(file, Source(path), None)
-        allocated, _ = self._open(self._setup)
+        self._open(self._setup)
         self._loaded = self._loaded._replace(shape=_shape(file))
-        self.gpu_devices = allocated.gpu_devices
         return self._loaded
 
     def resume(self, loaded: LoadedHeader) -> None:
@@ -283,8 +279,6 @@ class DryAllocator:
                 case Opened():
                     opened = event
                 case Ending() if not isinstance(event, Completed):
-                    if setup.n_ctx is None:
-                        self.gpu_devices = allocated.gpu_devices
                     raise event.cause or EngineEnded(event)
         return allocated, opened
 

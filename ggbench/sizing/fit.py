@@ -176,7 +176,8 @@ def obstacle(fitter: Fitter | None, setup: LlamaConfig) -> Note | None:
     try:
         fit = fitter.fit(setup)
     except EngineEnded as end:
-        return Note("plan.refused", {"why": end.ending.reason})
+        is_refused = isinstance(end.ending, Failed | OutOfMemory)
+        return Note("plan.refused", {"why": end.ending.reason}) if is_refused else None
     if fit.placement.weight_bytes is None or fit.is_enough:
         return None
     needed, free = format_bytes(fit.taken_bytes), format_bytes(fit.budget.usable_bytes)
@@ -233,13 +234,6 @@ class Bracket:
         if both_ends and (self._n_asked > _TRUSTED_QUESTIONS or not low <= wanted <= high):
             wanted = (low + high) // 2
         return min(max(wanted, low), high) * self.step
-
-    @property
-    def middle(self) -> int:
-        """The middle of the open range; a quarter away if only one end is known."""
-        if self.passed is not None and self.failed is not None:
-            return (self.passed + self.failed) // 2
-        return (self.failed or 0) * 3 // 4 if self.passed is None else self.passed * 5 // 4
 
     def record(self, n_ctx: int, *, passed: bool) -> None:
         if passed:

@@ -356,20 +356,6 @@ class Placement:
             "rs": n_states * cache.state_bytes,
         }
 
-    def theory_n_ctx(self, left_bytes: int) -> int | None:
-        """Return how many tokens fit next to the weights by the theory; None if none fit, or without a formula."""
-        layers = {layer for layer, place in enumerate(self._cache_places) if place in self.planned_places}
-        if self.theory is None or left_bytes < 0 or not layers:
-            return None
-        planned = kv_cache(self._file, self.setup.type_k, self.setup.type_v, layers)
-        if not planned.bytes_per_token:
-            return None
-        setup = self.setup
-        if setup.kv_unified and planned.window:
-            planned = replace(planned, window=planned.window * setup.n_seq_max)
-        in_cells = planned.in_cells(setup.n_ubatch, swa_full=setup.swa_full)
-        return in_cells.n_that_fit(left_bytes / setup.n_streams) * setup.n_streams or None
-
     @functools.cached_property
     def weights_read(self) -> dict[int, Weights]:
         """The weights that decoding reads from each memory; a tied embedding table is read with the output.

@@ -16,21 +16,6 @@ import msgspec
 from ggbench.stats.intervals import Estimate, geometric_mean
 
 
-class StepParts(msgspec.Struct, frozen=True):
-    """The times of the parts of a step."""
-
-    verify_ms: float
-    """Decoding k + 1 tokens in one batch, with the logits of each."""
-    draft_ms: float
-    """Decoding one token with the draft, and choosing the next."""
-    reread_ms: float
-    """Reading the verified batch with the draft, as llama-server's does before it drafts again."""
-    host_ms: float
-    """The rest of a step, e.g. removing the rejected tokens from both caches."""
-    sampler_ms: float
-    """Choosing one token from the model's logits, with a draft or without; no part of `step_ms`."""
-
-
 class StepTimes(msgspec.Struct, frozen=True):
     """The times of a step that drafts k tokens."""
 
@@ -39,14 +24,9 @@ class StepTimes(msgspec.Struct, frozen=True):
     t1_ms: float
     """Decoding one token without a draft."""
     step_ms: float
-    """The whole step; a server's includes choosing tokens, as does its `t1_ms`."""
-    parts: StepParts | None = None
-    """None for a server, which times whole steps."""
-
-    @classmethod
-    def of_parts(cls, k: int, t1_ms: float, parts: StepParts) -> StepTimes:
-        step_ms = parts.verify_ms + k * parts.draft_ms + parts.reread_ms + parts.host_ms
-        return cls(k, t1_ms, step_ms, parts)
+    """The whole step: drafting, verifying, and reading the verified batch again with the draft."""
+    sampler_ms: float = 0.0
+    """Choosing one token from the model's logits, with a draft or without; no part of the other times."""
 
     @property
     def break_even_len(self) -> float:
@@ -55,7 +35,7 @@ class StepTimes(msgspec.Struct, frozen=True):
 
     def speedup(self, mean_len: float, break_even_len: float) -> float:
         """Return the speed with steps of `mean_len` tokens over that without a draft, for this break-even."""
-        sampler_ms = mean_len * self.parts.sampler_ms if self.parts else 0.0
+        sampler_ms = mean_len * self.sampler_ms
         return (mean_len * self.t1_ms + sampler_ms) / (break_even_len * self.t1_ms + sampler_ms)
 
 
@@ -83,14 +63,9 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     Each round is a sample of the ratio, since a slowdown of the machine affects both of its sides; `model_error` is a
     share by which it may be off besides.
     """
-    t1_ms, step_ms = (
-        statistics.median(getattr(each, name) for each in rounds) for name in ("t1_ms", "step_ms")
-    )
-    times = StepTimes(rounds[0].k, t1_ms, step_ms)
-    if parts := [each.parts for each in rounds if each.parts]:
-        names = StepParts.__struct_fields__
-        middle = StepParts(*(statistics.median(getattr(each, name) for each in parts) for name in names))
-        times = StepTimes.of_parts(times.k, t1_ms, middle)
+    names = ("t1_ms", "step_ms", "sampler_ms")
+    medians = (statistics.median(getattr(each, name) for each in rounds) for name in names)
+    times = StepTimes(rounds[0].k, *medians)
     return MeasuredStep(times, geometric_mean([each.break_even_len for each in rounds], model_error))
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines.http.config import LlamaServerConfig
-from ggbench.machine.address_space import CAN_LIMIT
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from tests.cli.conftest import Run
@@ -84,11 +83,8 @@ def test_an_option_that_the_server_refuses_is_named_with_what_was_given(
         (["quality"], "llama-server cannot score"),
         (["forecast"], "llama-server cannot read a batch at a depth"),
         (["tune", "--for", "both"], "llama-server cannot read a batch at a depth"),
-        pytest.param(
-            ["maxctx", "--memory-limit", "1GiB"],
-            "llama-server uses a GPU, whose memory ggbench cannot limit",
-            marks=pytest.mark.skipif(not CAN_LIMIT, reason="needs Linux's prlimit"),
-        ),
+        (["maxctx", "--memory-limit", "1GiB"], "cannot limit the memory of llama-server"),
+        (["maxctx", "-ngl", "0"], "cannot limit the memory of llama-server"),
     ],
 )
 def test_what_a_server_cannot_be_asked_is_refused_before_any_load(
@@ -239,7 +235,7 @@ def test_several_engines_are_for_bench_and_prefill(tiny_twin: Path, tmp_path: Pa
     engines = ["--engine", "llama", "--engine", f"llama-server={install(tmp_path)}"]
     assert "bench and prefill alone" in ggbench("decode", tiny_twin, *engines).err
     assert "exclude --plot" in ggbench("bench", tiny_twin, "--plot", *engines).err
-    assert "there is no file /no/such" in ggbench("decode", tiny_twin, "--engine", "llama-server=/no/such").err
+    assert "/no/such was not found" in ggbench("decode", tiny_twin, "--engine", "llama-server=/no/such").err
     assert "that ggbench loads itself" in ggbench("decode", "http://127.0.0.1:1", *engines[2:]).err
 
 

@@ -34,7 +34,7 @@ def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: 
     plan, probes = found["run"]["result"]["plan"], found["run"]["result"]["probes"]
     assert (plan["memory_bytes"], plan["memory_source"]) == (100 << 20, "given as --memory-limit")
     assert plan["budget_bytes"] == plan["memory_bytes"] - plan["reserve_bytes"]
-    assert {probe["kind"] for probe in probes} == {"dry", "alloc", "decode"}
+    assert {probe["kind"] for probe in probes} == {"alloc", "decode"}
     assert f"-m {tiny_twin} -c {EDGE} " in found["llama_server"]
     assert f"n_ctx {EDGE:,} decodes at its end" in ran.err
     assert f"n_ctx {EDGE + 256:,} does not load: " in ran.err

@@ -15,7 +15,7 @@ def _no_gpu(machine: FakeMachine) -> FakeMachine:
 def test_a_measured_pair_in_json_and_as_text(ggbench: Run, tiny_twin: Path) -> None:
     words = ("speculate", tiny_twin, "--draft", tiny_twin, "-k", "1,3", "-d", "0,64")
     ran = ggbench(*words, "--json")
-    assert ran.code == 0 and "takes about" in ran.err
+    assert ran.code == 0, ran.err
     found = ran.json
     result = found["run"]["result"]
     assert [(case["n_depth"], case["step"]["times"]["k"]) for case in result["cases"]] == [
@@ -24,14 +24,13 @@ def test_a_measured_pair_in_json_and_as_text(ggbench: Run, tiny_twin: Path) -> N
     low, high = found["break_even_len_ci95"]
     assert low <= found["break_even_len"] <= high
     assert result["pair"]["draft"]["file"] == str(tiny_twin)
-    text = ggbench("results", "show", found["run_id"], "--plot")
+    text = ggbench("results", "show", found["run_id"])
     assert text.out.startswith(found["verdict"]) and found["llama_server"] in text.out
-    assert "break-even tokens" in text.out and "mean tokens per step" in text.out
+    assert "break-even tokens" in text.out
 
 
-@pytest.mark.parametrize("words", [("twin:qwen1.5-0.5b", "q2_k"), ("twin:qwen1.5-0.5b:q2_k",)])
-def test_the_draft_is_a_model_and_a_quant(ggbench: Run, tiny_twin: Path, words: tuple[str, ...]) -> None:
-    ran = ggbench("speculate", tiny_twin, "--draft", *words)
+def test_the_draft_is_a_model_and_a_quant(ggbench: Run, tiny_twin: Path) -> None:
+    ran = ggbench("speculate", tiny_twin, "--draft", "twin:qwen1.5-0.5b:q2_k")
     assert ran.code == 2 and "the vocabularies of the draft qwen1.5-0.5b q2_k and of" in ran.err
 
 
@@ -45,7 +44,6 @@ def test_without_a_draft_it_says_what_to_add(ggbench: Run, tiny_twin: Path) -> N
     [
         (("--mtp", "--spec-type", "ngram-simple"), "--mtp and --spec-type ngram-simple exclude each other"),
         (("--mtp", "--draft", "small.gguf"), "--draft and --mtp exclude each other"),
-        (("--draft", "small.gguf", "--plot", "--json"), "--plot cannot be used with --json"),
         (("--spec-type", "ngram-simple", "-ctkd", "q8_0"), "are for a draft"),
     ],
 )

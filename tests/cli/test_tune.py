@@ -129,7 +129,7 @@ def test_little_time_leaves_a_turn_of_all_and_four_of_the_best(ggbench: Run, pla
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--depth", "many"), ("--allow-kv", "q9"), ("--within", "soon"), ("--plot",), ("--n-ctx", "1024")],
+    [("--depth", "many"), ("--within", "soon"), ("--plot",), ("--n-ctx", "1024")],
 )
 def test_bad_input_is_refused_in_two_lines(ggbench: Run, plant: Plant, tiny_twin: Path, arguments: list[str]) -> None:
     planted = plant()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.llama import ggml_devices, memory_limits
+from ggbench.engines.llama import ggml_devices
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.memory_limits import GpuMemory
 from ggbench.engines.protocol import Refusal
@@ -49,9 +49,6 @@ class FakeGgml:
 
     def ggml_backend_buft_get_max_size(self, device: int) -> int:
         return self.largest
-
-    def ggml_backend_buffer_free(self, buffer: int) -> None:
-        self.held.clear()
 
     def ggml_backend_dev_buffer_type(self, device: int) -> int:
         return device
@@ -101,16 +98,12 @@ def test_a_ballast_above_the_largest_buffer_is_made_of_several(monkeypatch: pyte
     assert memory.left_bytes == 8 * GIB
 
 
-def test_a_gpu_whose_driver_counts_nothing_is_limited_in_ggml(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_whose_driver_counts_nothing_cannot_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """llvmpipe, and Vulkan drivers without VK_EXT_memory_budget, report all of their memory as free."""
-    limits: list[tuple[int, int]] = []
-    monkeypatch.setattr(
-        memory_limits, "ExposedMemory", lambda devices, device, n_bytes: limits.append((device, n_bytes))
-    )
-    ggml = FakeGgml([(CPU, 0), (GPU, 2 * GIB)], counts=False)
-    over(monkeypatch, ggml).shrink(GIB, GIB // 4)
-    assert limits == [(1, GIB - GIB // 4)]
-    assert ggml.held == {}
+    memory = over(monkeypatch, FakeGgml([(CPU, 0), (GPU, 2 * GIB)], counts=False))
+    memory.shrink(4 * GIB, 0)
+    with pytest.raises(Refusal, match="does not report what is allocated"):
+        memory.shrink(GIB, 0)
 
 
 def test_a_main_gpu_is_the_only_one_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """llama.cpp's engine over recorded messages of a worker: what it yields, and when it loads or starts again."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -105,21 +104,6 @@ def test_a_worker_that_is_gone_is_replaced_by_the_next_open(ending: Ending) -> N
     assert list(bench.engine.run(Decode(25, 1))) == [Failed("decode", "no model is open")]
     assert bench.open()[-1] == Completed()
     assert bench.asked == [[LoadModel, MakeContext, Decode], [LoadModel, MakeContext]]
-
-
-@pytest.mark.parametrize(
-    ("device", "returncode", "hint"),
-    [("AMX", -signal.SIGSEGV, True), ("AMX", -signal.SIGABRT, False), ("CPU_REPACK", -signal.SIGSEGV, False)],
-)
-def test_a_fault_with_weights_repacked_for_amx_has_a_hint(device: str, returncode: int, hint: bool) -> None:
-    """A known bug of llama.cpp; another signal, or other memory, is something else."""
-    log = protocol.Log(2, f"load_tensors:          {device} model buffer size =   100.00 MiB")
-    script = {**HEALTHY, LoadModel: (log, LOADED, Completed()), Decode: (Crashed("it died", returncode),)}
-    bench = llama_bench(script)
-    bench.open()
-    (ending,) = bench.engine.run(Decode(25, 1))
-    assert isinstance(ending, Crashed)
-    assert ("AMX" in ending.reason) is hint
 
 
 class OtherSetup(EngineConfig):

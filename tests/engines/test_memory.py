@@ -41,4 +41,3 @@ def test_the_weights_of_a_real_load_are_its_tensors(llama: LlamaEngine, quant: s
     allocated = [event for event in llama.open(Source(twin), setup) if isinstance(event, Allocated)][-1]
     memory = Memory(buffers=allocated.buffers, tensor_bytes=allocated.tensor_bytes)
     assert memory.weight_bytes == read_model_file(twin).weight_bytes
-    assert memory.unread_bytes == 0 or mmap

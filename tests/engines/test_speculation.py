@@ -39,29 +39,22 @@ def load(worker: WorkerProcess, path: Path, draft: Path | None = None) -> None:
         assert list(worker.call(request))[-1] == Completed()
 
 
-def test_every_part_of_every_step_is_timed_again_and_again(worker: WorkerProcess) -> None:
+def test_steps_are_timed_again_and_again(worker: WorkerProcess) -> None:
     """The caches are as before after each step, or a later one would find no cell."""
     for n_depth in (0, 300):
-        workload = Speculate(n_depth, (1, 8), 2, n_passes=30)
-        *items, last = worker.call(workload)
+        *items, last = worker.call(Speculate(n_depth, (1, 8), 2, n_passes=30))
         passes = [item for item in items if isinstance(item, Speculated)]
         assert last == Completed() and len(passes) == 30
         for each in passes:
-            assert len(each.single_ns) == 2 and min(*each.single_ns, each.sampler_ns) > 0
-            assert [step.n_drafted for step in each.steps] == [1, 8]
-            for step in each.steps:
-                assert 0 < step.draft_ns + step.verify_ns + step.reread_ns < step.step_ns
-                assert min(step.draft_ns, step.verify_ns, step.reread_ns) > 0
+            assert (len(each.single_ns), len(each.step_ns)) == (2, 2)
+            assert min(*each.single_ns, each.sampler_ns, *each.step_ns) > 0
 
 
-def test_without_a_draft_only_the_models_part_is_timed(tiny_twin: Path) -> None:
+def test_without_a_draft_nothing_is_timed(tiny_twin: Path) -> None:
     with WorkerProcess(timeout_s=60) as process:
         load(process, tiny_twin)
-        *items, last = process.call(Speculate(8, (3,), 1))
-    assert last == Completed()
-    (found,) = (item for item in items if isinstance(item, Speculated))
-    (step,) = found.steps
-    assert step.draft_ns == step.reread_ns == 0 < step.verify_ns
+        *_, last = process.call(Speculate(8, (3,), 1))
+    assert last == Failed("decode", "no draft is loaded")
 
 
 def test_more_drafted_tokens_than_the_context_has_outputs_are_refused(worker: WorkerProcess) -> None:
@@ -69,7 +62,7 @@ def test_more_drafted_tokens_than_the_context_has_outputs_are_refused(worker: Wo
     assert isinstance(last, Failed) and "10 outputs" in last.reason
 
 
-def test_a_draft_changes_how_fast_a_text_comes_but_not_the_text(tiny_twin: Path, tmp_path: Path) -> None:
+def test_a_draft_is_accepted_as_far_as_the_model_agrees(tiny_twin: Path, tmp_path: Path) -> None:
     """The model itself as its draft is always right; one of coarser weights sometimes."""
     model = with_vocabulary(read_model_file(tiny_twin), tmp_path)
     other = with_vocabulary(read_model_file(cached_twin("tiny", TINY, "q2_k", tmp_path)), tmp_path / "other")
@@ -81,7 +74,6 @@ def test_a_draft_changes_how_fast_a_text_comes_but_not_the_text(tiny_twin: Path,
             assert last == Completed()
             found += [item for item in items if isinstance(item, TextDrafted)]
     own, foreign = found
-    assert own.first_difference is None and foreign.first_difference is None
     assert own.accepted == [3] * 10 and own.n_tokens == 40
     n_accepted, n_steps = sum(foreign.accepted), len(foreign.accepted)
     assert n_accepted + n_steps >= 40 and 0 < n_accepted < 3 * n_steps

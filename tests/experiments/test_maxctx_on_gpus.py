@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
-from ggbench.machine.records import Gpu, GpuProcess
+from ggbench.machine.records import GpuProcess
 from ggbench.models.targets import Target
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.units import MIB
@@ -18,10 +18,8 @@ from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def install(after: tuple[Gpu, ...] = (replace(CARD, free_bytes=10 * MIB),)) -> None:
-        hidden = replace(CARD, index=1, uuid="GPU-2", pci_bus_id="00000000:41:00.0", free_bytes=0)
-        monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpus", lambda: (CARD, hidden))
-        monkeypatch.setattr("ggbench.experiments.maxctx.search.list_gpus", lambda: (hidden, *after))
+    def install() -> None:
+        monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpus", lambda: (CARD,))
         monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpu_processes", lambda _: ())
         device = DeviceMemory("CUDA0", CARD.free_bytes or 0, name=CARD.name)
         monkeypatch.setattr("ggbench.sizing.budget.devices_here", lambda _: (device,))
@@ -29,17 +27,15 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return install
 
 
-def test_the_peak_of_a_gpu_leaves_out_the_ballast_of_a_limit(
+def test_a_limit_of_a_gpu_is_searched_and_its_other_programs_are_named(
     target: Target, kv_bytes: int, gpus: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus()
     desktop = GpuProcess(911, "/usr/bin/desktop", 300 * MIB)
     monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpu_processes", lambda _: (desktop,))
     edge = (LIMIT - COMPUTE - UNSEEN) // kv_bytes // 256 * 256
-    context, run = found(SmallMachine(kv_bytes, edge, device="CUDA0").rig(), target)
+    context, _ = found(SmallMachine(kv_bytes, edge, device="CUDA0").rig(), target)
     assert (context.max_n_ctx, context.plan.memory_bytes) == (edge, LIMIT)
-    assert run.memory.peak_bytes == LIMIT - 10 * MIB
-    assert run.memory.other_bytes == LIMIT - 10 * MIB - COMPUTE - edge * kv_bytes
     assert context.plan.gpu_processes == (desktop,)
 
 

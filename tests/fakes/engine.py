@@ -32,7 +32,6 @@ from ggbench.engines.events import (
     PromptRead,
     Ready,
     Speculated,
-    SpeculativeStep,
     Steps,
 )
 from ggbench.engines.llama.config import LoadModel, MakeContext
@@ -114,9 +113,8 @@ def obey(request: Request) -> Iterator[protocol.Message | Ending]:
                 yield PromptRead(request.n_batch, request.n_batch * 1_000_000)
         case Speculate(n_depth, n_drafted, n_single, n_passes):
             token_ns = 10_000_000 + n_depth * 5_000
-            parts = [(k, k * 2_000_000, token_ns + k * 500_000, 2_500_000) for k in n_drafted]
-            steps = [SpeculativeStep(*each, sum(each[1:]) + 100_000) for each in parts]
-            yield from (Speculated([token_ns] * n_single, 50_000, steps) for _ in range(n_passes))
+            step_ns = [token_ns + 2_600_000 + k * 2_500_000 for k in n_drafted]
+            yield from (Speculated([token_ns] * n_single, 50_000, step_ns) for _ in range(n_passes))
         case BatchedDecode(n_prompt, n_gen, n_seqs):
             yield PromptRead(n_prompt, n_seqs * n_prompt * 1_000_000, n_seqs)
             for start in range(n_prompt + 1, n_prompt + 1 + n_gen, 100):

@@ -21,10 +21,9 @@ VERSION = "version: 0.5.0-dev (build 1, commit 0c1e570)\nbuilt with GNU 12.2.0 f
 DEVICES = "Available devices:\n  Vulkan0: llvmpipe (LLVM 15.0.6, 256 bits) (2048 MiB, 2048 MiB free)"
 HELP = "-c, --ctx-size N\n--port PORT\n-lm,   --load-mode MODE\n-lv, --verbosity N\n   - 4: trace (more info)\n"
 DRAFTS = "--spec-type none,draft-simple,draft-mtp,ngram-simple\n"
-REJECTS = "--spec-synth-len L\n--spec-draft-p-min P\n"
 WITH_RPC = f"{DEVICES}\n  RPC0: 10.0.0.7:50052 (8192 MiB, 8192 MiB free)"
 _TEXTS = {
-    "--version": VERSION, "--help": HELP + DRAFTS + REJECTS,
+    "--version": VERSION, "--help": HELP + DRAFTS,
     "--rpc*--list-devices": WITH_RPC, "--list-devices": DEVICES,
 }  # fmt: skip
 LOG = """\
@@ -59,8 +58,6 @@ NO_MEMORY = """\
 NO_DRAFTS = """\
 0.00.800.000 E srv  load_model: failed to initialize speculative decoding context: draft model vocab type must match"""
 N_DRAFTED = 8
-N_REJECTED = 80
-"""Drafted tokens of an answer of 20, in steps of 5 or as many as are left, if each is rejected."""
 NO_LIBRARY = "llama-server: error while loading shared libraries: libllama.so.0: cannot open shared object file"
 
 
@@ -69,7 +66,7 @@ def install(folder: Path, way: str = "") -> Path:
     path = folder / "llama-server"
     root = Path(__file__).parents[2]
     refused = {'"--fast --version"': "error: invalid argument: --fast"} if way == "unknown flag" else {}
-    said = refused | _TEXTS | {"older": {"--help": HELP}, "accepts": {"--help": HELP + DRAFTS}}.get(way, {})
+    said = refused | _TEXTS | ({"--help": HELP} if way == "older" else {})
     texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in said.items())
     known = "" if way == "no library" else f"case $* in\n{texts}esac\n"
     path.write_text(
@@ -139,9 +136,6 @@ def main(way: str, *flags: str) -> None:
             os.kill(os.getpid(), signal.SIGILL)
         case "silent":
             time.sleep(3600)
-        case "stuck":
-            _say(LOG)
-            time.sleep(3600)
     key = os.environ["LLAMA_API_KEY"]
 
     def fault(handler: Handler, request: Request) -> bool:
@@ -164,9 +158,7 @@ def main(way: str, *flags: str) -> None:
     step_ns = int(flags[flags.index("--step-ns") + 1]) if "--step-ns" in flags else 10_000_000
     drafts = "--spec-type" in flags
     n_drafted = N_DRAFTED if drafts else 0
-    if "--spec-synth-len" in flags:
-        step_ns, n_drafted = 3 * step_ns, N_REJECTED
-    elif drafts:
+    if drafts:
         step_ns //= 2
     voice = (_Untimed if way == "untimed" else AnyLength)("llama_server", step_ns=step_ns, n_drafted=n_drafted)
     props = json.loads(voice.documents["GET", "/props"][1])

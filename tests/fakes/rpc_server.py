@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -92,16 +93,72 @@ def _answer(server: socket.socket, data: bytes) -> None:
                 client.recv(1 << 16)
 
 
+_GET_MEMORY, _ALLOC_BUFFER, _FREE_BUFFER = 2, 1, 0
+"""Indices in the three tables."""
+_size = ctypes.c_size_t
+_GetMemory = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_size), ctypes.POINTER(_size))
+_AllocBuffer = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, _size)
+_FreeBuffer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _ExposedMemory:
+    """Exposes at most `limit_bytes` of one device, by functions in its tables: `ggml_backend_device_i`,
+    `ggml_backend_buffer_type_i` and `ggml_backend_buffer_i` in ggml-backend-impl.h, version 2.
+    """
+
+    def __init__(self, devices: Any, device: int, limit_bytes: int) -> None:  # noqa: ANN401 - imported later
+        self._limit = limit_bytes
+        self._taken: dict[int, int] = {}
+        memory, allocation = _table(device), _table(devices.ggml.ggml_backend_dev_buffer_type(device))
+        self._get_memory = _GetMemory(memory[_GET_MEMORY])
+        self._alloc_buffer = _AllocBuffer(allocation[_ALLOC_BUFFER])
+        self._free_buffers: dict[int, Any] = {}
+        self._callbacks = _GetMemory(self._report), _AllocBuffer(self._allocate), _FreeBuffer(self._free)
+        memory[_GET_MEMORY] = _pointer(self._callbacks[0])
+        allocation[_ALLOC_BUFFER] = _pointer(self._callbacks[1])
+
+    @property
+    def free_bytes(self) -> int:
+        return max(0, self._limit - sum(self._taken.values()))
+
+    def _report(self, device: int, free: Any, total: Any) -> None:  # noqa: ANN401 - pointers to size_t
+        self._get_memory(device, free, total)
+        free[0] = min(free[0], self.free_bytes)
+        total[0] = min(total[0], self._limit)
+
+    def _allocate(self, buffer_type: int, n_bytes: int) -> int | None:
+        if n_bytes > self.free_bytes:
+            return None
+        buffer: int | None = self._alloc_buffer(buffer_type, n_bytes)
+        if buffer:
+            self._taken[buffer] = n_bytes
+            table = _table(buffer)
+            self._free_buffers[buffer] = _FreeBuffer(table[_FREE_BUFFER])
+            table[_FREE_BUFFER] = _pointer(self._callbacks[2])
+        return buffer
+
+    def _free(self, buffer: int) -> None:
+        self._taken.pop(buffer, None)
+        self._free_buffers.pop(buffer)(buffer)
+
+
+def _table(address: int) -> Any:  # noqa: ANN401 - a pointer to function pointers
+    return ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
+
+
+def _pointer(callback: Any) -> int | None:  # noqa: ANN401 - a function of ctypes
+    return ctypes.cast(callback, ctypes.c_void_p).value
+
+
 def _serve(address: str, memory_bytes: int) -> None:
     """Serve until killed."""
     from ggbench.engines.llama.c_functions import llama_library
     from ggbench.engines.llama.ggml_devices import CPU, GgmlDevices
-    from ggbench.engines.llama.memory_limits import ExposedMemory
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     devices = GgmlDevices(llama_library())
     [cpu] = devices.of_type(CPU)
-    kept = ExposedMemory(devices, cpu, memory_bytes)
+    kept = _ExposedMemory(devices, cpu, memory_bytes)
     rpc = ctypes.CDLL(str(llama_library().with_name("libggml-rpc.so")))
     rpc.ggml_backend_rpc_start_server(
         address.encode(), None, ctypes.c_size_t(1), ctypes.c_size_t(1), (ctypes.c_void_p * 1)(cpu)

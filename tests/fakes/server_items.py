@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from ggbench.engines.http.messages import Arrival, Generate, OfferedModel, Piece, Prompt, ServerInfo
+from ggbench.engines.events import Event
+from ggbench.engines.http.messages import Generate, OfferedModel, Piece, Prompt, ServerInfo
+from ggbench.engines.http.request import StreamedRequest
 from ggbench.errors import GgbenchError
 from ggbench.stats.decode_timing import Clock
 
-Script = Callable[[int, Generate], Iterator[Arrival]]
-"""The stream of the request of an index among those sent together."""
+Script = Callable[[int, Generate], Iterator[tuple[int, Piece | None] | GgbenchError]]
+"""What arrives of the request of an index among those sent together, and when; or why it fails."""
 
 B_NS, NS_PER_TOKEN, PROMPT_NS_PER_TOKEN = 10_000_000, 5_000, 1_000_000
 """The line of `on_a_line`: B 10 ms, W 200 tokens/ms; a prompt takes 1 ms a token."""
@@ -35,10 +37,10 @@ def on_a_line(
     `stops_after` tokens the server ends the generation, or the stream breaks off with `error`.
     """
 
-    def stream(index: int, asked: Generate) -> Iterator[Arrival]:
+    def stream(index: int, asked: Generate) -> Iterator[tuple[int, Piece | None] | GgbenchError]:
         n_prompt, n_gen = asked.prompt.n_tokens, min(asked.n_gen, stops_after or asked.n_gen)
         began = 1_000_000_000 + index
-        yield Arrival(began)
+        yield began, None
         prompt_ns = n_prompt * PROMPT_NS_PER_TOKEN
         decode_ns, done, turn = 0, 0, 0
         while done < n_gen:
@@ -48,9 +50,9 @@ def on_a_line(
             done += size
             arrived = began + prompt_ns + decode_ns + NETWORK_NS
             piece = Piece("word ", done if counts else None, decode_ns if has_clock else None)
-            yield Arrival(arrived, piece, size if counts else None)
+            yield arrived, piece
         if error is not None:
-            yield Arrival(arrived, error=error)
+            yield error
             return
         end = Piece(
             n_gen=done,
@@ -62,7 +64,7 @@ def on_a_line(
             n_drafted=n_drafted,
             n_accepted=None if n_drafted is None else n_drafted // 2,
         )
-        yield Arrival(arrived, end)
+        yield arrived, end
 
     return stream
 
@@ -78,21 +80,21 @@ class ScriptedServer:
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
         return Prompt(n_tokens, tuple(range(n_tokens)))
 
-    def stream(
-        self, requests: Sequence[Generate], cancel: threading.Event | None = None
-    ) -> Iterator[tuple[int, Arrival]]:
-        """Yield the scripts of all requests, an item of each in turn; nothing more once `cancel` is set."""
-        self.asked += requests
-        streams = {index: self._script(index, request) for index, request in enumerate(requests)}
-        while streams:
-            for index, stream in list(streams.items()):
+    def stream(self, requests: Sequence[StreamedRequest], cancel: threading.Event | None = None) -> Iterator[Event]:
+        """Let each request take its script, an item of each in turn; nothing more once `cancel` is set."""
+        self.asked += [each.asked for each in requests]
+        scripts = [(each, self._script(index, each.asked)) for index, each in enumerate(requests)]
+        while scripts:
+            for request, script in list(scripts):
                 if cancel is not None and cancel.is_set():
                     return
-                item = next(stream, None)
+                item = next(script, None)
                 if item is None:
-                    del streams[index]
+                    scripts.remove((request, script))
+                elif isinstance(item, GgbenchError):
+                    request.error = item
                 else:
-                    yield index, item
+                    yield from request.take(*item)
 
     def close(self) -> None:
         self.closed = True

@@ -99,7 +99,7 @@ class SmallMachine:
             case ProveContext():
                 n_ctx = self.allocated[-1]
                 self.proven.append(n_ctx)
-                yield Proving("batch", 0.5)
+                yield Proving(0.5)
                 if n_ctx > self.decode_edge:
                     yield self._failure("decode")
                     return

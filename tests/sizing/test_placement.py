@@ -96,7 +96,6 @@ def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
     assert placement.weight_bytes == Placement(file, LlamaConfig(), [ONE_GPU]).weight_bytes
     assert placement.cache_bytes(CONTEXT) == 0
     assert placement.compute_bytes(CONTEXT) == CONTEXT.device_compute_bytes
-    assert placement.theory_n_ctx(GIB) is None
     in_main_memory = Placement(file, LlamaConfig(kv_offload=False))
     assert in_main_memory.cache_bytes(CONTEXT) == CONTEXT.cache_bytes
 

@@ -15,8 +15,7 @@ from ggbench.engines.endings import Completed, Crashed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
-from ggbench.experiments.maxctx.search import ContextProber
-from ggbench.gguf_file.header import assemble, encode_header, read_model_file
+from ggbench.gguf_file.header import assemble, encode_header
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
@@ -309,13 +308,9 @@ def planned(path: Path) -> PlanRow:
 
 def probed(path: Path) -> Allocated:
     engine = launch(threading.Event(), timeout_s=60)
-    prober = ContextProber(engine, read_model_file(path), replace(SETUP, memory_limit_bytes=4 * GIB))
-    try:
-        for _ in prober.allocate(4096):
-            pass
-        return prober.allocated
-    finally:
-        prober.close()
+    opened = list(engine.open(Source(path), replace(SETUP, n_ctx=4096, memory_limit_bytes=4 * GIB)))
+    engine.close()
+    return [event for event in opened if isinstance(event, Allocated)][-1]
 
 
 @pytest.mark.llama

@@ -4,35 +4,21 @@ import random
 import statistics
 
 import pytest
-from msgspec.structs import replace
 
-from ggbench.stats.speculation import (
-    StepParts,
-    StepTimes,
-    acceptance_of,
-    best_step,
-    mean_len,
-    measured_step,
-)
+from ggbench.stats.speculation import StepTimes, acceptance_of, best_step, mean_len, measured_step
 
-PARTS = StepParts(verify_ms=12, draft_ms=2, reread_ms=1.5, host_ms=0.5, sampler_ms=0)
-STEP = StepTimes.of_parts(3, 10, PARTS)
-"""A step takes 20 ms, as much as two tokens without a draft."""
-
-
-def step(t1_ms: float = 10, **parts: float) -> StepTimes:
-    return StepTimes.of_parts(3, t1_ms, replace(PARTS, **parts))
+STEP = StepTimes(3, 10, 20)
+"""A step takes as much as two tokens without a draft."""
 
 
 def test_a_step_worked_by_hand() -> None:
-    assert STEP.step_ms == 20
     assert STEP.break_even_len == 2
     assert [STEP.speedup(n, 2) for n in (1, 2, 3, 4)] == [0.5, 1, 1.5, 2]
 
 
 def test_sampling_costs_the_same_with_a_draft_and_without() -> None:
     """It moves no break-even, but lowers what can be gained."""
-    slow = step(sampler_ms=10)
+    slow = StepTimes(3, 10, 20, sampler_ms=10)
     assert slow.break_even_len == 2
     assert slow.speedup(2, 2) == pytest.approx(1)
     assert slow.speedup(4, 2) == pytest.approx(4 * (10 + 10) / (20 + 4 * 10))
@@ -60,12 +46,12 @@ def test_a_step_cannot_yield_more_than_it_verifies() -> None:
 
 
 def test_the_interval_covers_rounds_that_agree_on_the_ratio_although_the_machine_slows_down() -> None:
-    rounds = [step(10 * slow, verify_ms=20 * slow - 8) for slow in (1.0, 1.5, 2.0)]
+    rounds = [StepTimes(3, 10 * slow, 20 * slow) for slow in (1.0, 1.5, 2.0)]
     found = measured_step(rounds)
     even = found.break_even
     assert (even.value, even.low, even.high) == pytest.approx((2, 2, 2))
     assert found.times.t1_ms == pytest.approx(15)
-    spread = measured_step([step(verify_ms=12 + extra) for extra in (-1, 0, 1)])
+    spread = measured_step([StepTimes(3, 10, 20 + extra) for extra in (-1, 0, 1)])
     assert spread.break_even.low == pytest.approx(2 - 4.303 * 0.1 / 3**0.5, abs=0.03)
     gain = spread.best_speedup
     assert gain.value == pytest.approx(2, rel=1e-3) and gain.low < 2 < gain.high
@@ -74,8 +60,7 @@ def test_the_interval_covers_rounds_that_agree_on_the_ratio_although_the_machine
 
 def test_the_fastest_k_grows_with_acceptance() -> None:
     """Drafting costs 2 ms a token, verifying 0.5 ms: nothing pays at 10 %, and long drafts only near certainty."""
-    parts = {k: StepParts(10 + 0.5 * k, 2, 1, 0, 0) for k in (1, 2, 4, 8, 16)}
-    steps = [measured_step([StepTimes.of_parts(k, 10, each)] * 2) for k, each in parts.items()]
+    steps = [measured_step([StepTimes(k, 10, 10 + 0.5 * k + 2 * k + 1)] * 2) for k in (1, 2, 4, 8, 16)]
     fastest = [best_step(steps, acceptance) for acceptance in (0.1, 0.6, 0.8, 0.99)]
     assert [each.times.k for each in fastest] == [1, 2, 4, 16]
     assert fastest[0].speedup(mean_len(0.1, 1)).value < 1 < fastest[1].speedup(mean_len(0.6, 2)).value

@@ -92,7 +92,7 @@ def test_every_option_has_a_label_and_an_explanation() -> None:
     [
         ("prefill", ["down", *"8,16"], PrefillSettings((8, 16))),
         ("forecast", [], ForecastSettings()),
-        ("speculate", ["down", *"2", *["down"] * 4, *"qwen2.5-0.5b", "space", *"q8_0"], SpeculateSettings((2,))),
+        ("speculate", ["down", *"2", *["down"] * 4, *"qwen2.5-0.5b:q8_0"], SpeculateSettings((2,))),
     ],
 )
 def test_a_kind_without_a_line_of_code_here_is_measured(

@@ -36,6 +36,7 @@ _MAX_DOCUMENT_BYTES = 16 << 20
 _MAX_LINE_BYTES = 8 << 20
 """llama-server repeats the prompt in its last line: about 4 bytes per token."""
 _URL_HINT = "check that the URL is one of a model server"
+_BUSY_HINT = "check that the server is not busy, and its address"
 _STATUS_HINTS = {
     404: "check the URL and the model's name",
     503: "wait until its model is loaded, then try again",
@@ -88,7 +89,7 @@ class Connection:
 class Client:
     """Connections to one address. Methods raise NetworkError, ServerFailed and UsageError."""
 
-    def __init__(self, address: Address, *, timeout_s: float) -> None:
+    def __init__(self, address: Address, timeout_s: float) -> None:
         """`timeout_s` is the longest silence of a stream."""
         import httpx2
 
@@ -109,30 +110,28 @@ class Client:
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             )
 
-    def get(self, path: str) -> HttpResponse:
-        """Return the response to a GET request, whatever its status; `path` starts with a slash."""
-        return self._document("GET", path, None)
-
-    def post(self, post: Post) -> HttpResponse:
-        """Return the response to a POST request, whatever its status."""
-        return self._document("POST", post.path, post.body)
+    def ask(self, path: str, body: object = None) -> HttpResponse:
+        """Return the response to a request, whatever its status; `path` starts with a slash."""
+        connection, timeout_s = Connection(), self._document_timeout_s
+        with self._deadline(connection), self._open(path, body, connection, timeout_s) as response:
+            return HttpResponse(response.status_code, _read(response))
 
     def stream(self, post: Post, connection: Connection) -> Iterator[tuple[int, bytes | None]]:
         """Send a POST request; yield the time of its sending with None, and of each line of the response with the line.
 
         `connection` may be closed from any thread; the reading thread gets NetworkError.
         """
-        with self.open("POST", post.path, post.body, connection, self.timeout_s) as response:
+        with self._open(post.path, post.body, connection, self.timeout_s) as response:
             yield connection.sent_ns or time.perf_counter_ns(), None
             if response.status_code != 200:
                 self.fail(response.status_code, _read(response))
             yield from _lines(response)
 
     @contextlib.contextmanager
-    def open(
-        self, method: str, path: str, body: object, connection: Connection, timeout_s: float
+    def _open(
+        self, path: str, body: object, connection: Connection, timeout_s: float
     ) -> Iterator[httpx2.Response]:
-        """Send a request, with a JSON body unless it is None. Raises GgbenchError, also for a redirect."""
+        """Send a GET request, or with a body, as JSON, a POST request. Raises GgbenchError, also for a redirect."""
         import httpx2
 
         headers = {"Accept-Encoding": "identity", "User-Agent": "ggbench", "Content-Type": "application/json"}
@@ -140,7 +139,7 @@ class Client:
             headers["Authorization"] = f"Bearer {self._key}"
         with self._errors():
             request = self._http.build_request(
-                method,
+                "GET" if body is None else "POST",
                 self.address.base_url + path,
                 content=None if body is None else msgspec.json.encode(body),
                 headers=headers,
@@ -168,25 +167,11 @@ class Client:
 
     def silent(self, seconds: float) -> ServerTimeout:
         """Return the error for a server that is silent for too long."""
-        return ServerTimeout(
-            f"no answer from {self.address.base_url} for {seconds:g} s", "check that the server is not busy"
-        )
+        return ServerTimeout(f"no answer from {self.address.base_url} for {seconds:g} s", _BUSY_HINT)
 
     def close(self) -> None:
         """Close the connections; may be called twice."""
         self._http.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _document(self, method: str, path: str, body: object) -> HttpResponse:
-        connection = Connection()
-        timeout_s = self._document_timeout_s
-        with self._deadline(connection), self.open(method, path, body, connection, timeout_s) as response:
-            return HttpResponse(response.status_code, _read(response))
 
     @contextlib.contextmanager
     def _deadline(self, connection: Connection) -> Iterator[None]:
@@ -223,20 +208,17 @@ def _transport_error(url: str, error: Exception) -> GgbenchError:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return NetworkError(
-            f"the certificate of {url} is not trusted: {shorten(cause.verify_message, 120)}",
-            "set SSL_CERT_FILE to the certificate of its CA",
-        )
     if cause is not None:
-        return NetworkError(f"no TLS connection to {url}", "check its port, or write http:// if it has no TLS")
+        why = shorten(getattr(cause, "verify_message", "") or "", 120) or "it may have none"
+        hint = (
+            "check its port, write http:// if it has no TLS, or set SSL_CERT_FILE to the certificate of its CA"
+        )
+        return NetworkError(f"no trusted TLS connection to {url}: {why}", hint)
     match error:
         case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
             return UsageError(f"{url} or a proxy setting is not a valid URL", "correct or unset it")
         case httpx2.TimeoutException() | TimeoutError():
-            return ServerTimeout(
-                f"no answer from {url} in time", "check that the server is not busy, and its address"
-            )
+            return ServerTimeout(f"no answer from {url} in time", _BUSY_HINT)
         case httpx2.ConnectError() | httpx2.ProxyError():
             hint = "check that the server is running, its host and port, and HTTP_PROXY"
             return NetworkError(f"cannot connect to {url}", hint)

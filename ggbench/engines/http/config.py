@@ -21,7 +21,6 @@ from ggbench.engines.contract import (
 )
 from ggbench.engines.http.program import (
     NAME,
-    REJECTS_ALL,
     check_words,
     find_server,
     list_devices,
@@ -29,7 +28,6 @@ from ggbench.engines.http.program import (
 )
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.machine import address_space
 from ggbench.text import in_words, shorten
 
 _OWN_FLAGS = (
@@ -90,10 +88,6 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         return split_command(self.words)[0]
 
     @property
-    def rejects_all(self) -> bool:
-        return REJECTS_ALL[0] in self.words
-
-    @property
     def may_use_gpu(self) -> bool:
         layers = self._own("-ngl", "--gpu-layers", "--n-gpu-layers")
         return (layers != "0" if layers else super().may_use_gpu) and self._own("-dev", "--device") != "none"
@@ -110,12 +104,11 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
             return replace(self, threads=int(own))
         return super().with_threads(threads)
 
-    def drafting(self, spec_type: str, n_draft: int | None = None, *, rejects_all: bool = False) -> Self:
+    def drafting(self, spec_type: str, n_draft: int | None = None) -> Self:
         if given := [word for word in self.words[1:] if word.startswith("--spec-")]:
             hint = "omit it; --draft, --spec-type and -k have the same effect"
             raise UsageError(f"--engine: ggbench starts the server with and without {in_words(given)}", hint)
-        command = f"{self.command} {shlex.join(REJECTS_ALL)}" if rejects_all else self.command
-        return replace(self, mtp=False, spec_type=spec_type, n_draft=n_draft, command=command)
+        return replace(self, mtp=False, spec_type=spec_type, n_draft=n_draft)
 
     def listed_gpus(self) -> Mapping[str, int] | None:
         listed, chosen = list_devices(self.program_words, self.servers), self._own("-dev", "--device")
@@ -131,18 +124,14 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         return super().holding(n_tokens + self.n_seq_max)
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
-        if on_gpu and limit_bytes is not None:
-            what = f"{NAME} uses a GPU, whose memory ggbench cannot limit for another program"
-            raise UsageError(what, "omit --memory-limit and --reserve, or add -ngl 0 for main memory")
-        return super().held(limit_bytes, on_gpu=on_gpu)
+        if limit_bytes is not None:
+            what = f"ggbench cannot limit the memory of {NAME}, which maxctx in main memory needs"
+            raise UsageError(what, "omit --engine; on a GPU, omit --memory-limit and --reserve")
+        return self
 
     def check(self) -> None:
         super().check()
-        if self.memory_limit_bytes is None:
-            return
-        if not address_space.CAN_LIMIT:
-            raise UsageError(f"--memory-limit limits {NAME} only on Linux", "omit it, or omit --engine")
-        self.held(self.memory_limit_bytes, on_gpu=self.may_use_gpu and bool(self.listed_gpus()))
+        self.held(self.memory_limit_bytes, on_gpu=False)
 
     def check_program(self) -> None:
         check_words(self.words)

@@ -46,12 +46,11 @@ from ggbench.engines.http.config import LlamaServerConfig
 from ggbench.engines.http.endpoint import Address, EndpointConfig
 from ggbench.engines.http.messages import Generate, OfferedModel, Prompt
 from ggbench.engines.http.process import ServerProcess
-from ggbench.engines.http.program import NAME, Build, describe_build
+from ggbench.engines.http.program import NAME
 from ggbench.engines.http.request import StreamedRequest
 from ggbench.engines.http.server import Server
 from ggbench.engines.llama.rpc import why_unreachable
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName
-from ggbench.stats.decode_timing import ServerFound
 from ggbench.text import shorten
 
 CONFIGS = {config.engine: config for config in (EndpointConfig, LlamaServerConfig)}
@@ -59,6 +58,7 @@ CONFIGS = {config.engine: config for config in (EndpointConfig, LlamaServerConfi
 _LOADING = 8
 """Tokens of the prompt that makes a server load its model."""
 _HOLD_S = 0.05
+_TOO_OLD = Failed("decode", f"this {NAME} is too old: it does not time its tokens")
 _Events = Generator[Event, None, Ending]
 
 
@@ -77,7 +77,6 @@ class HttpEngine:
         self._server: Server | None = None
         self._process: ServerProcess | None = None
         """The server that it started; None for one at a URL."""
-        self._builds: dict[str, Build] = {}
         self._model = OfferedModel("")
         self._prompts = random.SystemRandom().randrange(1 << 30)
         """Number of the next prompt, starting at random, so that no server has cached it in an earlier run."""
@@ -92,28 +91,24 @@ class HttpEngine:
             ending = yield from self._start(source, setup, began)
         else:
             ending = Failed("load", f"{NAME} loads GGUF files only")
-        if self._process is not None:
-            self._process.is_busy = False
-            if not isinstance(ending, Completed):
-                self.close()
+        if self._process is not None and not isinstance(ending, Completed):
+            self.close()
         yield ending
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload, with a request for each sequence; a server that dies is a crash, with its log's cause."""
         server, process = self._server, self._process
-        self._wait_while_held()
+        while self._hold.is_set() and not self._cancel.is_set():
+            time.sleep(_HOLD_S)
         if server is None:
             yield Failed(workload.stage, "no server is open")
             return
-        if process is not None:
-            process.is_busy = True
         try:
             ending = yield from self._run(server, workload)
         except GgbenchError as error:  # raised by making a prompt; a stream does not raise
-            ending = Cancelled() if self._cancel.is_set() else _ending_of(error, workload, self._timeout_s)
-        finally:
-            if process is not None:
-                process.is_busy = False
+            ending = Cancelled() if self._cancel.is_set() else _ending_of(error, self._timeout_s)
+        if isinstance(ending, Failed):
+            ending = replace(ending, stage=workload.stage)
         yield ending if process is None else _explained(ending, process, workload)
 
     def close(self) -> None:
@@ -127,22 +122,21 @@ class HttpEngine:
             self._process.close()
         self._server = self._process = None
 
-    def _wait_while_held(self) -> None:
-        while self._hold.is_set() and not self._cancel.is_set():
-            time.sleep(_HOLD_S)
-
     def _find(self, setup: EndpointConfig, began: float) -> _Events:
         try:
             server = self._connect(setup.address, setup.model)
+            yield Ready(None, {"server": f"{server.info.title} {server.info.version or ''}".rstrip()})
+            yield ServerAnswered(server.info.found)
+            if not self._model.is_loaded:  # an unrecorded request makes the server load it
+                request = self._request(server, _LOADING, 1)
+                yield from server.stream([request], self._cancel)
+                if request.error is not None:
+                    raise request.error
         except GgbenchError as error:
-            yield Ready(None, {})
-            return Failed("load", error.message, error)
-        yield Ready(None, {"server": f"{server.info.title} {server.info.version or ''}".rstrip()})
-        yield _answered(server)
-        if not self._model.is_loaded:
-            ending = yield from self._load(server)
-            if not isinstance(ending, Completed):
-                return ending
+            if not self._cancel.is_set():
+                return Failed("load", error.message, error)
+        if self._cancel.is_set():
+            return Cancelled()
         seconds = time.perf_counter() - began
         yield Loaded(seconds, tensor_bytes=self._model.tensor_bytes)
         yield Opened(seconds, n_ctx=self._model.n_ctx)
@@ -152,7 +146,7 @@ class HttpEngine:
         if unreachable := why_unreachable(setup.servers):  # llama.cpp would abort
             return Failed("load", unreachable)
         try:
-            process = self._process = ServerProcess(setup, source, self._build(setup))
+            process = self._process = ServerProcess(setup, source)
         except GgbenchError as error:
             return Failed("start", error.message, error)
         ending = process.wait_until_loaded(self._cancel, self._timeout_s)
@@ -166,40 +160,23 @@ class HttpEngine:
             return process.ending("load") if process.ends_soon() else Failed("load", error.message, error)
         n_bytes, sizes = self._model.tensor_bytes, server_log.context_sizes(process.load_log)
         yield replace(server_log.allocated(process.load_log), tensor_bytes=n_bytes)
-        yield _answered(server)
+        yield ServerAnswered(server.info.found)
         yield Loaded(seconds, tensor_bytes=n_bytes)
         n_ctx = sizes.get("n_ctx", self._model.n_ctx)
         yield Opened(seconds, n_ctx, sizes.get("n_batch"), sizes.get("n_ubatch"))
         return Completed()
-
-    def _build(self, setup: LlamaServerConfig) -> Build:
-        if setup.command not in self._builds:
-            self._builds[setup.command] = describe_build(setup.program_words)
-        return self._builds[setup.command]
 
     def _connect(self, address: Address, model: str | None = None) -> Server:
         """Find the server and its model, the first if `model` is None.
 
         Raises GgbenchError.
         """
-        server = self._server = Server(address, timeout_s=self._timeout_s, cancel=self._cancel)
+        server = self._server = Server(address, timeout_s=self._timeout_s)
         found = next((each for each in server.info.models if model in (None, each.name)), None)
         if found is None:
-            names = [each.name for each in server.info.models]
-            raise UnknownName("model of this server", model or "", names)
+            raise UnknownName("model of this server", model or "", [each.name for each in server.info.models])
         self._model = found
         return server
-
-    def _load(self, server: Server) -> _Events:
-        """Make the server load its model by an unrecorded request for one token."""
-        error: GgbenchError | None
-        try:
-            error = (yield from self._prompt_alone(server, _LOADING)).error
-        except GgbenchError as raised:
-            error = raised
-        if self._cancel.is_set():
-            return Cancelled()
-        return Completed() if error is None else Failed("load", error.message, error)
 
     def _run(self, server: Server, workload: Workload) -> _Events:
         match workload:
@@ -215,7 +192,7 @@ class HttpEngine:
             case Continue():
                 return (yield from self._continue(server, workload))
             case ProveContext() if self._process is not None:
-                return (yield from self._prove(server, workload, self._process))
+                return (yield from self._prove(server, self._process))
         return Failed(workload.stage, f"a server cannot {workload.purpose}")
 
     def _request(self, server: Server, n_prompt: int, n_gen: int, seq: int | None = None) -> StreamedRequest:
@@ -224,27 +201,30 @@ class HttpEngine:
         if n_ctx is not None and n_needed > n_ctx:
             raise ServerFailed(f"{n_needed:,} tokens do not fit into the server's context of {n_ctx:,}")
         self._prompts += 1
-        name = self._model.name
-        asked = Generate(name, server.prompt(name, n_prompt, self._prompts), n_gen)
-        return StreamedRequest(asked, server.info.clock, seq)
+        prompt = server.prompt(self._model.name, n_prompt, self._prompts)
+        return StreamedRequest(Generate(self._model.name, prompt, n_gen), server.info.clock, seq)
 
-    def _send(self, server: Server, requests: Sequence[StreamedRequest]) -> Iterator[Event]:
-        """Send requests at once, and take what arrives."""
-        for index, arrival in server.stream([each.asked for each in requests], self._cancel):
-            yield from requests[index].take(arrival)
-
-    def _prompt_alone(self, server: Server, n_prompt: int) -> Generator[Event, None, StreamedRequest]:
-        """Send a prompt with a request for one token. Raises GgbenchError if the prompt cannot be made."""
-        request = self._request(server, n_prompt, 1)
-        yield from self._send(server, [request])
-        return request
+    def _ended(self, requests: Sequence[StreamedRequest]) -> Ending:
+        """Return how requests sent together ended."""
+        if self._cancel.is_set():
+            return Cancelled()
+        for request in requests:
+            if request.error is not None:
+                return _ending_of(request.error, self._timeout_s)
+        for request in requests:
+            n_tokens, n_gen = request.timing.n_tokens, request.asked.n_gen
+            if n_tokens < n_gen:
+                why = shorten(request.said.finish_reason or "", 20) or "no reason given"
+                return Failed("decode", f"the server ended after {n_tokens:,} of {n_gen:,} tokens ({why})")
+        return Completed()
 
     def _read_prompts(self, server: Server, workload: Prefill) -> _Events:
         """Time a prompt by a request for one token, by the server's own clock if it has one."""
         ending: Ending = Completed()
         for number in range(workload.warmup + workload.repeat):
-            request = yield from self._prompt_alone(server, workload.n_prompt)
-            ending = self._how_it_ended(workload, [request])
+            request = self._request(server, workload.n_prompt, 1)
+            yield from server.stream([request], self._cancel)
+            ending = self._ended([request])
             if not isinstance(ending, Completed):
                 break
             if number >= workload.warmup:
@@ -255,28 +235,26 @@ class HttpEngine:
         """Time `n_gen` steps of each sequence; the token before the first step comes with the prompt."""
         seqs = range(n_seqs) if n_seqs > 1 else [None]
         requests = [self._request(server, n_prompt, n_gen + 1, seq) for seq in seqs]
-        yield from self._send(server, requests)
+        yield from server.stream(requests, self._cancel)
         yield from _finished(requests, has_prompt=not isinstance(workload, DecodeAtDepth))
-        ending = self._how_it_ended(workload, requests)
+        ending = self._ended(requests)
         if self._process is not None and isinstance(ending, Completed) and not requests[0].is_timed:
-            return Failed(workload.stage, f"this {NAME} is too old: it does not time its tokens")
+            return _TOO_OLD
         return ending
 
     def _continue(self, server: Server, workload: Continue) -> _Events:
         """Answer a text; it is timed as a whole."""
         asked = Generate(self._model.name, Prompt(0, text=workload.text), workload.n_gen)
-        request, text = StreamedRequest(asked, server.info.clock), ""
-        for _, arrival in server.stream([asked], self._cancel):
-            text += "" if arrival.piece is None else arrival.piece.text
-            list(request.take(arrival))
-        ending, said = self._how_it_ended(workload, [request]), request.said
+        request = StreamedRequest(asked, server.info.clock)
+        list(server.stream([request], self._cancel))
+        ending, said = self._ended([request]), request.said
         if isinstance(ending, Completed):
             if said.n_gen is None or not said.decode_ns:
-                return Failed(workload.stage, f"this {NAME} is too old: it does not time its tokens")
-            yield Continued(text, said.n_gen, said.decode_ns, said.n_drafted or 0, said.n_accepted or 0)
+                return _TOO_OLD
+            yield Continued(said.n_gen, said.decode_ns, said.n_drafted or 0, said.n_accepted or 0)
         return ending
 
-    def _prove(self, server: Server, workload: ProveContext, process: ServerProcess) -> _Events:
+    def _prove(self, server: Server, process: ServerProcess) -> _Events:
         """Fill all slots at the same time with prompts, and generate at their last positions.
 
         A slot that llama-server cuts to the training context leaves cells free, so the proof is not full.
@@ -285,32 +263,13 @@ class HttpEngine:
         n_slots = max(1, min(process.setup.n_seq_max, process.n_ctx // n_slot))
         # it never uses the last cell of a slot
         requests = [self._request(server, n_slot - 2, 2, seq) for seq in range(n_slots)]
-        for event in self._send(server, requests):
+        for event in server.stream(requests, self._cancel):
             if isinstance(event, ReadingPrompts):
-                yield Proving("fill", event.share)
-        ending = self._how_it_ended(workload, requests)
+                yield Proving(event.share)
+        ending = self._ended(requests)
         if isinstance(ending, Completed):
             yield ContextProven(full=n_slots * n_slot >= process.n_ctx)
         return ending
-
-    def _how_it_ended(self, workload: Workload, requests: Sequence[StreamedRequest]) -> Ending:
-        if self._cancel.is_set():
-            return Cancelled()
-        for request in requests:
-            if request.error is not None:
-                return _ending_of(request.error, workload, self._timeout_s)
-        for request in requests:
-            n_tokens, n_gen = request.timing.n_tokens, request.asked.n_gen
-            if n_tokens < n_gen:
-                why = shorten(request.said.finish_reason or "", 20) or "no reason given"
-                return Failed(
-                    workload.stage, f"the server ended after {n_tokens:,} of {n_gen:,} tokens ({why})"
-                )
-        return Completed()
-
-
-def _answered(server: Server) -> ServerAnswered:
-    return ServerAnswered(ServerFound(server.info.title, server.info.version or "", server.info.n_parallel))
 
 
 def _finished(requests: Sequence[StreamedRequest], *, has_prompt: bool = True) -> Iterator[Event]:
@@ -329,14 +288,14 @@ def _finished(requests: Sequence[StreamedRequest], *, has_prompt: bool = True) -
     yield PromptRead(n_prompt, elapsed_ns, n_seqs, n_asked=first.n_prompt)
 
 
-def _ending_of(error: GgbenchError, workload: Workload, timeout_s: float) -> Ending:
+def _ending_of(error: GgbenchError, timeout_s: float) -> Ending:
     match error:
         case ServerTimeout():
             return TimedOut(timeout_s, "server")
         case NetworkError():
             return Crashed(error.message)
         case _:
-            return Failed(workload.stage, error.message)
+            return Failed("decode", error.message)
 
 
 def _explained(ending: Ending, process: ServerProcess, workload: Workload) -> Ending:

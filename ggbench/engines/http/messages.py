@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ggbench.errors import GgbenchError
-from ggbench.stats.decode_timing import Clock
+from ggbench.stats.decode_timing import Clock, ServerFound
 from ggbench.text import shorten
 
 LOG_HINT = "check the server's log"
@@ -48,6 +47,10 @@ class ServerInfo(msgspec.Struct, frozen=True):
     version: str | None = None
     n_parallel: int | None = None
     """Maximum number of concurrent requests; None if it does not say."""
+
+    @property
+    def found(self) -> ServerFound:
+        return ServerFound(self.title, self.version or "", self.n_parallel)
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -95,19 +98,6 @@ class Piece(msgspec.Struct, frozen=True):
     n_accepted: int | None = None
     is_cut: bool = False
     """Whether the prompt was cut to fit a context."""
-
-
-class Arrival(msgspec.Struct, frozen=True):
-    """What one request sent or received; a stream begins when it was sent, and its last has an end or an error."""
-
-    at_ns: int
-    """Time at which the whole request was sent, or a line was complete here."""
-    piece: Piece | None = None
-    """None for the sending, and for an error."""
-    n_tokens: int | None = 0
-    """Tokens new in it; None if the server counts only at the end."""
-    error: GgbenchError | None = None
-    """Why the request failed; what came before remains valid."""
 
 
 def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server sent

@@ -1,5 +1,5 @@
 """The protocols of servers: how each is recognized and asked for a generation. llama-server, Ollama and OpenAI's
-`/v1/completions`, which vLLM extends, and which LM Studio, TGI, mlx-lm and KoboldCpp have.
+`/v1/completions`, which vLLM, LM Studio, TGI, mlx-lm and KoboldCpp have.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Listed(msgspec.Struct):
 
 def _listed_models(client: Client) -> list[_ListedModel]:
     """Return the models of `/v1/models`, each name once; none without such a list."""
-    listed = client.get("/v1/models").read_as(_Listed)
+    listed = client.ask("/v1/models").read_as(_Listed)
     return [] if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
 
 
@@ -72,7 +72,7 @@ class _Props(msgspec.Struct):
 
 def _recognize_llama_server(client: Client) -> ServerInfo | None:
     """Recognize it by `/props`, which no other server has."""
-    props = client.get("/props").read_as(_Props)
+    props = client.ask("/props").read_as(_Props)
     if props is None:
         return None
     models: dict[str, OfferedModel] = {}
@@ -94,10 +94,6 @@ def _recognize_llama_server(client: Client) -> ServerInfo | None:
     return ServerInfo("llama-server", tuple(models.values()), "server", version, n_parallel)
 
 
-def _llama_tokens(model: str, text: str) -> Post:
-    return Post("/tokenize", {"model": model, "content": text, "add_special": True})
-
-
 def _llama_request(generate: Generate) -> Post:
     body = {
         "model": generate.model,
@@ -114,67 +110,47 @@ def _llama_request(generate: Generate) -> Post:
     return Post("/completion", body)
 
 
-LLAMA_SERVER = Profile(_recognize_llama_server, _llama_tokens, _llama_request)
+LLAMA_SERVER = Profile(
+    _recognize_llama_server,
+    lambda model, text: Post("/tokenize", {"model": model, "content": text, "add_special": True}),
+    _llama_request,
+)
 
 
-# OpenAI's `/v1/completions`. A server that ignores unknown fields of the request (`ignore_eos`) is found out by its
-# count. Source: OpenAI's API reference.
-
-
-def _info(title: str, models: list[_ListedModel], version: str | None = None) -> ServerInfo:
-    offered = tuple(OfferedModel(shorten(each.id, 200), n_ctx=positive(each.max_model_len)) for each in models)
-    return ServerInfo(title, offered, version=version)
+# OpenAI's `/v1/completions`, with vLLM's extensions: token ids as the prompt, usage in every chunk, a salt that avoids
+# its prefix cache. A server that ignores unknown fields of the request is found out by its count. Sources: OpenAI's API
+# reference; vLLM 0.32, `entrypoints/openai/completion/protocol.py` and `entrypoints/serve/tokenize`.
 
 
 def _recognize_any(client: Client) -> ServerInfo | None:
     """Recognize any other server by a list of models that is not empty."""
     models = _listed_models(client)
-    return _info("OpenAI-compatible server", models) if models else None
+    if not models:
+        return None
+    offered = tuple(OfferedModel(shorten(each.id, 200), n_ctx=positive(each.max_model_len)) for each in models)
+    title = "vLLM" if models[0].owned_by == "vllm" else "OpenAI-compatible server"
+    version = client.ask("/version").read_as(_Version)
+    return ServerInfo(title, offered, version=None if version is None else shorten(version.version, 60))
 
 
-def _request(generate: Generate, **extensions: object) -> Post:
+def _openai_request(generate: Generate) -> Post:
     body = {
         "model": generate.model,
         "prompt": list(generate.prompt.tokens) or generate.prompt.text,
         "max_tokens": generate.n_gen,
+        "min_tokens": generate.n_gen,
         "temperature": 0.0,
         "stream": True,
         "ignore_eos": True,
-        "stream_options": {"include_usage": True},
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "cache_salt": secrets.token_urlsafe(32),
     }
-    return Post("/v1/completions", body | extensions)
+    return Post("/v1/completions", body)
 
 
-OPENAI = Profile(_recognize_any, None, _request)
-
-
-# vLLM: token ids as the prompt and usage in every chunk; a salt avoids its prefix cache. Source: vLLM 0.32,
-# `entrypoints/openai/completion/protocol.py`, `entrypoints/serve/tokenize` and `entrypoints/generate/base/serving.py`.
-
-
-def _recognize_vllm(client: Client) -> ServerInfo | None:
-    """Recognize it by the owner of its models and by `/version`."""
-    models = _listed_models(client)
-    if any(model.owned_by != "vllm" for model in models):
-        return None
-    version = client.get("/version").read_as(_Version) if models else None
-    return None if version is None else _info("vLLM", models, shorten(version.version, 60))
-
-
-def _vllm_tokens(model: str, text: str) -> Post:
-    return Post("/tokenize", {"model": model, "prompt": text})
-
-
-def _vllm_request(generate: Generate) -> Post:
-    return _request(
-        generate,
-        min_tokens=generate.n_gen,
-        stream_options={"include_usage": True, "continuous_usage_stats": True},
-        cache_salt=secrets.token_urlsafe(32),
-    )
-
-
-VLLM = Profile(_recognize_vllm, _vllm_tokens, _vllm_request)
+OPENAI = Profile(
+    _recognize_any, lambda model, text: Post("/tokenize", {"model": model, "prompt": text}), _openai_request
+)
 
 
 # Ollama cannot ignore the end of the text, and it stops a repetitive one. Source: its docs/api.md.
@@ -200,8 +176,8 @@ class _Tags(msgspec.Struct):
 
 def _recognize_ollama(client: Client) -> ServerInfo | None:
     """Recognize it by `/api/version` and `/api/tags`, of which llama-server has only some."""
-    version = client.get("/api/version").read_as(_Version)
-    tags = client.get("/api/tags").read_as(_Tags)
+    version = client.ask("/api/version").read_as(_Version)
+    tags = client.ask("/api/tags").read_as(_Tags)
     if version is None or tags is None:
         return None
     models = {
@@ -232,5 +208,5 @@ def _ollama_request(generate: Generate) -> Post:
 
 OLLAMA = Profile(_recognize_ollama, None, _ollama_request)
 
-PROFILES = (LLAMA_SERVER, VLLM, OLLAMA, OPENAI)
+PROFILES = (LLAMA_SERVER, OLLAMA, OPENAI)
 """In the order of trial: imitators before the servers they imitate."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import asdict
 
-from ggbench.engines.contract import FLUSH_NS
 from ggbench.engines.events import Event, ReadingPrompts, RequestEnded, Steps, TokensTogether
-from ggbench.engines.http.messages import Arrival, Generate, Piece
+from ggbench.engines.http.messages import Generate, Piece
+from ggbench.engines.http.stream import InvalidStream
 from ggbench.errors import GgbenchError
 from ggbench.stats.decode_timing import Clock, RequestTiming, TokenChunks
 from ggbench.text import shorten
 
-_CHUNKS_EVERY_NS = 1_000_000_000
-"""Minimum interval between reports of chunks, as each is a record in the store."""
+FLUSH_NS = 250_000_000
+"""Minimum interval between reports: chunks of each are a record in the store."""
+_WORD_TOKENS = 4
+"""By how much a server's count of a text may differ from that of its words: it may add some tokens, or none."""
 
 
 @dataclass(slots=True)
@@ -33,6 +36,8 @@ class StreamedRequest:
     text: str = ""
     """The tokens not yet reported, as text."""
     sent_ns: int | None = None
+    progress_ns: int = 0
+    """Time of the last progress."""
     first_token_ns: int | None = None
     last_token_ns: int | None = None
     n_tokens: int = 0
@@ -41,51 +46,39 @@ class StreamedRequest:
     _n_together: int = 0
     _has_clock: bool = True
     """Whether the server's clock is trusted: no more after one impossible value."""
-    _decode_ns: int = 0
-    """The server's clock at the last token."""
     _clock_ns: int = 0
     """Time of the last timed token: by the server's clock from the first token, or by the client's."""
     _n_timed: int = 0
     """Number of tokens up to that one."""
-    _steps: list[int] = field(default_factory=list)
-    _steps_from: int = 0
-    """Position of the first of `_steps`."""
-    _ended_steps: list[Steps] = field(default_factory=list)
-    """Steps before a chunk."""
-    _chunks: list[tuple[int, int, int]] = field(default_factory=list)
-    """Position of the first token, tokens and time of each."""
+    _timed: list[tuple[int, int, int]] = field(default_factory=list)
+    """Position of the first token, tokens and time of each that is not yet reported."""
     _flushed_ns: int = 0
-    _chunks_flushed_ns: int = 0
 
     @property
     def n_prompt(self) -> int:
         return self.asked.prompt.n_tokens
 
-    def take(self, arrival: Arrival) -> Iterator[Event]:
-        at_ns, piece = arrival.at_ns, arrival.piece
-        self.error = arrival.error
+    def take(self, at_ns: int, piece: Piece | None) -> Iterator[Event]:
+        """Take a line that arrived, or None for the sending. Raises InvalidStream for a count that falls."""
         if piece is None:
-            if self.error is None:
-                self.sent_ns = self._flushed_ns = self._chunks_flushed_ns = at_ns
+            self.sent_ns = self._flushed_ns = self.progress_ns = at_ns
             return
         if piece.n_read is not None:
+            self.progress_ns = at_ns
             yield ReadingPrompts(min(1.0, piece.n_read / max(1, self.n_prompt)))
             return
         known = {name: value for name, value in asdict(piece).items() if value is not None}
         self.said = Piece(**asdict(self.said) | known)
-        if piece.text or arrival.n_tokens:
-            self._take_tokens(piece, arrival.n_tokens, at_ns)
+        self.text += piece.text
+        if n_new := self._new_tokens(piece):
+            self._take_tokens(piece, n_new, at_ns)
         if at_ns - self._flushed_ns > FLUSH_NS:
             self._flushed_ns = at_ns
-            yield from self._flush_steps()
-        if at_ns - self._chunks_flushed_ns > _CHUNKS_EVERY_NS:
-            self._chunks_flushed_ns = at_ns
-            yield from self._flush_chunks()
+            yield from self._flush()
 
     def finish(self) -> Iterator[Event]:
         """Report the rest, whether the stream ended or was abandoned."""
-        yield from self._flush_steps()
-        yield from self._flush_chunks()
+        yield from self._flush()
         yield RequestEnded(self.timing, self.seq)
 
     @property
@@ -115,7 +108,8 @@ class StreamedRequest:
         if said.is_last and said.n_gen not in (None, self.asked.n_gen):
             why = f" (it ended with {shorten(said.finish_reason, 20)!r})" if said.finish_reason else ""
             yield f"generated {said.n_gen} tokens, requested {self.asked.n_gen}{why}"
-        if said.is_last and said.n_prompt not in (None, self.n_prompt):
+        few = 0 if self.asked.prompt.tokens else _WORD_TOKENS
+        if said.is_last and said.n_prompt is not None and abs(said.n_prompt - self.n_prompt) > few:
             yield f"read a prompt of {said.n_prompt} tokens, requested {self.n_prompt}"
         if said.n_cached:
             yield f"took {said.n_cached} of the prompt's tokens from a cache"
@@ -138,59 +132,45 @@ class StreamedRequest:
     def _since(self, at_ns: int | None) -> int | None:
         return None if at_ns is None else at_ns - self.origin_ns
 
-    def _take_tokens(self, piece: Piece, n_new: int | None, at_ns: int) -> None:
-        self.text += piece.text
+    def _new_tokens(self, piece: Piece) -> int:
+        """Return the new tokens by the server's count or, once a first text came without one, 1 for each text."""
+        if piece.n_gen is None and piece.text and not self.n_tokens:
+            self._is_counted = False
+        if not self._is_counted:
+            return int(bool(piece.text))
+        n_new = 0 if piece.n_gen is None else piece.n_gen - self.n_tokens
+        if n_new < 0:
+            raise InvalidStream(f"a count of tokens that went from {self.n_tokens} to {piece.n_gen}")
+        return n_new
+
+    def _take_tokens(self, piece: Piece, n_new: int, at_ns: int) -> None:
         by_server = self.clock == "server"
-        decode_ns = self._trusted(piece.decode_ns) if by_server else at_ns
-        if n_new is None:
-            self._is_counted, n_new = False, 1
-        if n_new < 1:
-            return
         self.n_tokens += n_new
-        self.last_token_ns = at_ns
+        self.last_token_ns = self.progress_ns = at_ns
         if n_new > 1:
             self._n_together += n_new
         if self.first_token_ns is None:
             self.first_token_ns = at_ns
             # the server's clock starts with the first token, the client's at the arrival of the first chunk
             self._n_timed, self._clock_ns = (1, 0) if by_server else (self.n_tokens, at_ns)
-        self._time_tokens(decode_ns)
-
-    def _trusted(self, decode_ns: int | None) -> int | None:
-        """Return the server's clock, unless it is not trusted."""
-        if decode_ns is None or decode_ns < self._decode_ns:
-            self._has_clock = False
-        else:
-            self._decode_ns = decode_ns
-        return decode_ns if self._has_clock else None
+        self._time_tokens(piece.decode_ns if by_server else at_ns)
 
     def _time_tokens(self, at_ns: int | None) -> None:
-        """Time the tokens since the last timed one: one is a step, several are a chunk."""
-        n_new, first = self.n_tokens - self._n_timed, self.n_prompt + self._n_timed
-        if at_ns is None or at_ns < self._clock_ns or not n_new:
+        """Time the tokens since the last timed one together."""
+        self._has_clock = self._has_clock and at_ns is not None and at_ns >= self._clock_ns
+        if at_ns is None or not self._has_clock or self.n_tokens == self._n_timed:
             return
-        elapsed_ns = at_ns - self._clock_ns
+        n_new = self.n_tokens - self._n_timed
+        self._timed.append((self.n_prompt + self._n_timed, n_new, at_ns - self._clock_ns))
         self._n_timed, self._clock_ns = self.n_tokens, at_ns
-        if n_new > 1:
-            self._end_steps()
-            self._chunks.append((first, n_new, elapsed_ns))
-            return
-        self._steps.append(elapsed_ns)
-        if len(self._steps) == 1:
-            self._steps_from = first
 
-    def _end_steps(self) -> None:
-        if self._steps:
-            self._ended_steps.append(Steps(self._steps_from, self._steps, [], self.text, self.clock, self.seq))
-            self._steps, self.text = [], ""
-
-    def _flush_steps(self) -> Iterator[Event]:
-        self._end_steps()
-        yield from self._ended_steps
-        self._ended_steps = []
-
-    def _flush_chunks(self) -> Iterator[Event]:
-        if self._chunks:
-            positions, counts, elapsed = zip(*self._chunks, strict=True)
-            yield TokensTogether(TokenChunks(positions, counts, elapsed), self.seq)
-            self._chunks = []
+    def _flush(self) -> Iterator[Event]:
+        """Report what was timed: single tokens as steps, and tokens that came together as chunks."""
+        for is_single, timed in itertools.groupby(self._timed, key=lambda each: each[1] == 1):
+            positions, counts, elapsed = zip(*timed, strict=True)
+            if is_single:
+                yield Steps(positions[0], list(elapsed), [], self.text, self.clock, self.seq)
+                self.text = ""
+            else:
+                yield TokensTogether(TokenChunks(positions, counts, elapsed), self.seq)
+        self._timed = []

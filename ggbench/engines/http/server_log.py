@@ -20,7 +20,6 @@ _LOADS_DRAFT = re.compile(r"loading draft model '|creating MTP draft context")
 """Before the lines of what drafts: `common_speculative_init_result` in llama.cpp's speculative.cpp."""
 _CONTEXT_SIZE = re.compile(r"^llama_context: (?P<name>n_ctx|n_batch|n_ubatch) += (?P<n>\d+)$")
 _SYSTEM_INFO = re.compile(r"system_info: .*? \| (?P<features>.+)$")
-_LOADED_BACKEND = re.compile(r"load_backend: loaded (?P<name>\S+) backend")
 _DEVICE = re.compile(
     r"^(?:cmn +common_param: +)?- (?P<name>\S+?)(?P<index>\d*) *: (?P<about>.+) \(\d+ MiB, \d+ MiB free\)"
 )
@@ -60,17 +59,13 @@ def context_sizes(log: Sequence[str]) -> dict[str, int]:
 def versions(log: Sequence[str], build: Build) -> dict[str, str]:
     """Return the versions for `Ready`, from the build and the log of the load."""
     info = next((match["features"] for line in log if (match := _SYSTEM_INFO.search(line))), "")
-    backends = [part.partition(" : ")[0].strip() for part in info.split("|") if " : " in part]
-    backends += [match["name"] for line in log if (match := _LOADED_BACKEND.search(line))]
-    backends += [
-        name.rstrip("0123456789") for name, place in _places(log).items() if place is not MemoryKind.HOST
-    ]
+    devices = [name.rstrip("0123456789") for name, kind in _places(log).items() if kind is MemoryKind.GPU]
     return {
         "llama_cpp": build.version.partition(" (")[0],
         "llama_cpp_commit": build.commit,
         "build_flags": build.built_with,
         "system_info": shorten(info, 2000),
-        "backends": " ".join(shorten(name, 40) for name in dict.fromkeys(backends)),
+        "backends": " ".join(shorten(name, 40) for name in dict.fromkeys(["CPU", *devices])),
         "server": " ".join(filter(None, (NAME, build.version))),
     }
 

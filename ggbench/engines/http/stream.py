@@ -64,14 +64,6 @@ class _Chunk(msgspec.Struct):
 
     error: object = None
 
-    @property
-    def is_last(self) -> bool:
-        return self.stop or self.done
-
-    @property
-    def end(self) -> str:
-        return self.stop_type or self.done_reason
-
 
 def read_line(line: bytes) -> Piece | None:
     """Return what a line without its line ending says; None for nothing. Raises InvalidStream and ServerReported."""
@@ -85,13 +77,13 @@ def read_line(line: bytes) -> Piece | None:
         return Piece(n_read=count(chunk.prompt_progress.get("processed")) or 0)
     timing, usage = chunk.timings.get, chunk.usage or _Usage()
     choice = next(iter(chunk.choices), _Choice())
-    prompt_ms = timing("prompt_ms")
+    prompt_ms, is_last = timing("prompt_ms"), chunk.stop or chunk.done
     return Piece(
         "".join(filter(None, (chunk.content, chunk.response, choice.text))),
         _first(chunk.tokens_predicted, usage.completion_tokens, chunk.eval_count),
         nanoseconds(timing("predicted_ms"), 1e6),
-        is_last=chunk.is_last,
-        finish_reason=chunk.end if chunk.is_last else choice.finish_reason,
+        is_last=is_last,
+        finish_reason=chunk.stop_type or chunk.done_reason if is_last else choice.finish_reason,
         n_prompt=_first(chunk.tokens_evaluated, usage.prompt_tokens, chunk.prompt_eval_count),
         n_cached=_first(timing("cache_n"), usage.n_cached),
         prompt_ns=nanoseconds(chunk.prompt_eval_duration, 1)

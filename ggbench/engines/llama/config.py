@@ -149,13 +149,6 @@ def parse_servers(text: str) -> tuple[str, ...]:
     return servers
 
 
-def _kv_types(text: str) -> tuple[str, ...]:
-    types = _names(text.lower())
-    if unknown := [each for each in types if each not in KV_TYPES]:
-        raise UsageError(f"{unknown[0]!r} is not a KV cache type", f"llama.cpp has {', '.join(KV_TYPES)}")
-    return types
-
-
 _KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
 _GPU_LAYERS = FieldKind(int, metavar="N", least=-2)
 """llama-server's `-1` and `-2` are `auto` and `all`."""
@@ -167,9 +160,6 @@ _OVERRIDES = FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_opti
 _NAMES = FieldKind(_names, joined, "NAME,...", names_option=False)
 _SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
 THREADS = FieldKind(int, metavar="N", least=1, most=MAX_THREADS)
-
-
-KV_TYPE_LIST = FieldKind(_kv_types, joined, "TYPE,...")
 
 
 class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):

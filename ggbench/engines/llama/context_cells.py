@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, ProveContext, without_gc
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
@@ -61,54 +60,17 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
         raise Refusal("decode", f"{n_cells} cells are too few to decode twice in each of {n_slots} slots")
     slots = [n_before if slot < n_streams else 0 for slot in range(n_slots)]
     is_recurrent = lib.llama_model_is_recurrent(model.handle)
-    on_filled = throttled(lambda share: emit(Proving("fill", share)))
+    on_filled = throttled(lambda share: emit(Proving(share)))
     model.clear_cache()
-    with _counted_nodes(context) as nodes:
-        decode_at(model, 0, 1)
-        n_nodes = nodes.n_done
-        if is_recurrent:
-            model.clear_cache()
-        elif n_streams > 1 or not fill_with_copies(model, n_before, on_filled):
-            fill_with_prompt(model, n_before, on_filled)
-            for slot in range(1, n_streams):
-                lib.llama_memory_seq_cp(lib.llama_get_memory(context), 0, slot, -1, -1)
-        nodes.report(n_nodes, emit)
-        decode_in_slots(model, slots, n_each)
+    if not is_recurrent and (n_streams > 1 or not fill_with_copies(model, n_before, on_filled)):
+        fill_with_prompt(model, n_before, on_filled)
+        for slot in range(1, n_streams):
+            lib.llama_memory_seq_cp(lib.llama_get_memory(context), 0, slot, -1, -1)
+    decode_in_slots(model, slots, n_each)
     ends = [position + n_each for position in slots]
     decode_in_slots(model, ends, 1)
     full = is_recurrent or try_decode_in_slots(model, [end + 1 for end in ends], 1)[0] == _NO_CELL_LEFT
     emit(ContextProven(full, model.left_bytes()))
-
-
-class _Nodes:
-    """Counts the nodes of a graph computed by the CPU; a GPU's are not known before the end."""
-
-    def __init__(self) -> None:
-        self.n_done = 0
-        self._on_node: Callable[[], object] = lambda: None
-
-    def count(self, _: object) -> bool:
-        self.n_done += 1
-        self._on_node()
-        return False
-
-    def report(self, n_nodes: int, emit: Callable[[Event], None]) -> None:
-        """Report the progress of the next graph, which has the same number of nodes."""
-        self.n_done = 0
-        if n_nodes:
-            on_share = throttled(lambda share: emit(Proving("batch", share)))
-            self._on_node = lambda: on_share(min(1.0, self.n_done / n_nodes))
-
-
-@contextlib.contextmanager
-def _counted_nodes(context: object) -> Iterator[_Nodes]:
-    nodes = _Nodes()
-    callback = lib.ggml_abort_callback(nodes.count)
-    lib.llama_set_abort_callback(context, callback, None)
-    try:
-        yield nodes
-    finally:
-        lib.llama_set_abort_callback(context, lib.ggml_abort_callback(), None)
 
 
 def fill(model: LlamaModel, n_cells: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 
@@ -19,7 +18,7 @@ from ggbench.engines.contract import (
     Source,
     Workload,
 )
-from ggbench.engines.endings import Completed, Crashed, Ending, Failed
+from ggbench.engines.endings import Completed, Ending, Failed
 from ggbench.engines.events import Allocated, Event, Loaded, MemoryKind, Opened
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.logs import parse_allocations
@@ -28,9 +27,6 @@ from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
 from ggbench.errors import BindingFailed
 
 CONFIGS = {LlamaConfig.engine: LlamaConfig}
-
-_AMX_HINT = "this is a known bug of llama.cpp's AMX code; ./scripts/ggbench builds without it"
-"""Source: llama.cpp issue 20824; on some machines the first batch after repacking for AMX faults."""
 
 
 def launch(
@@ -127,8 +123,6 @@ class LlamaEngine(WorkerEngine):
             yield self._allocated()
         if isinstance(ending, Failed) and ending.stage == "start":
             ending = replace(ending, error=BindingFailed(ending.message))
-        if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and self._uses_amx():
-            ending = replace(ending, message=f"{ending.message} ({_AMX_HINT})")
         return explained(ending, request.stage, servers) if servers else ending
 
     def _note(self, message: protocol.Log | protocol.Devices) -> None:
@@ -144,9 +138,6 @@ class LlamaEngine(WorkerEngine):
         if isinstance(event, Loaded):
             self._tensor_bytes = event.tensor_bytes
         return (self._allocated(), event)
-
-    def _uses_amx(self) -> bool:
-        return any(each.device == "AMX" for each in self._allocated().buffers)
 
     def _allocated(self) -> Allocated:
         lines = [*self._load_log, *self._context_log]

@@ -211,7 +211,6 @@ name    ggml_backend_buft_name pointer
 bool    ggml_backend_buft_is_host pointer
 pointer ggml_backend_buft_alloc_buffer pointer size
 size    ggml_backend_buft_get_max_size pointer
-void    ggml_backend_buffer_free pointer
 pointer ggml_backend_cpu_buffer_type
 size    ggml_tensor_overhead
 size    ggml_nbytes pointer

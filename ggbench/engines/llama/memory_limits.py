@@ -1,10 +1,7 @@
 """Emulate a machine with less memory, inside the worker.
 
 For main memory an address-space limit makes the next allocation that is too large fail, while plain malloc would
-overcommit; a GPU is made smaller by a ballast, allocated through ggml. What an RPC server exposes of a device, and a
-GPU whose driver does not count what is taken, are limited by replacing functions in their tables:
-`ggml_backend_device_i`, `ggml_backend_buffer_type_i` and `ggml_backend_buffer_i` in ggml-backend-impl.h, version 2.
-They are not a public interface.
+overcommit; a GPU is made smaller by a ballast, allocated through ggml.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.protocol import Refusal
@@ -87,7 +83,6 @@ class GpuMemory:
     def __init__(self, devices: GgmlDevices, used: Sequence[int]) -> None:
         """`used` are those in use."""
         self._ggml, self._every, self._devices = devices.ggml, devices, used
-        self._exposed: list[ExposedMemory] = []
 
     def __bool__(self) -> bool:
         return bool(self._devices)
@@ -110,12 +105,12 @@ class GpuMemory:
             message = f"a reserve of {reserve} on each GPU uses up {free} of free GPU memory"
             raise Refusal("load", message, out_of_memory=True)
         for device, n_bytes in zip(self._devices, held, strict=True):
-            if n_bytes and not self._set_aside(device, n_bytes):
-                left_bytes = self._free_bytes(device) - n_bytes
-                self._exposed.append(ExposedMemory(self._every, device, left_bytes))
+            self._set_aside(device, n_bytes)
 
-    def _set_aside(self, device: int, n_bytes: int) -> bool:
-        """Allocate a ballast; return False if the driver does not count it, as Vulkan ones without a memory budget."""
+    def _set_aside(self, device: int, n_bytes: int) -> None:
+        """Allocate a ballast. Raises Refusal, also if the driver does not count it, as Vulkan ones without a memory
+        budget.
+        """
         free_bytes, buffer_type = self._free_bytes(device), self._ggml.ggml_backend_dev_buffer_type(device)
         largest = self._ggml.ggml_backend_buft_get_max_size(buffer_type)  # Vulkan limits one buffer
         left = n_bytes
@@ -126,70 +121,6 @@ class GpuMemory:
                 message = f"could not allocate {format_bytes(n_bytes)} of GPU memory as ballast"
                 raise Refusal("load", message, out_of_memory=True)
             if self._free_bytes(device) >= free_bytes:
-                self._ggml.ggml_backend_buffer_free(ballast)
-                return False
+                message = "this GPU's driver does not report what is allocated, so its memory cannot be limited"
+                raise Refusal("load", message)
             left -= size
-        return True
-
-
-_GET_MEMORY, _ALLOC_BUFFER, _FREE_BUFFER = 2, 1, 0
-"""Indices in the three tables."""
-_size = ctypes.c_size_t
-_GetMemory = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_size), ctypes.POINTER(_size))
-_AllocBuffer = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, _size)
-_FreeBuffer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-class ExposedMemory:
-    """Exposes at most `limit_bytes` of one device; must live as long as the device is used.
-
-    Only buffers count, not a backend's other allocations for computing.
-    """
-
-    def __init__(self, devices: GgmlDevices, device: int, limit_bytes: int) -> None:
-        """Raises Refusal for another version of ggml's private interface."""
-        if devices.interface_problem:
-            raise Refusal(
-                "load", f"GPU memory cannot be limited here: this llama.cpp has {devices.interface_problem}"
-            )
-        self._limit = limit_bytes
-        self._taken: dict[int, int] = {}
-        memory, allocation = _table(device), _table(devices.ggml.ggml_backend_dev_buffer_type(device))
-        self._get_memory = _GetMemory(memory[_GET_MEMORY])
-        self._alloc_buffer = _AllocBuffer(allocation[_ALLOC_BUFFER])
-        self._free_buffers: dict[int, Any] = {}
-        self._callbacks = _GetMemory(self._report), _AllocBuffer(self._allocate), _FreeBuffer(self._free)
-        memory[_GET_MEMORY] = _pointer(self._callbacks[0])
-        allocation[_ALLOC_BUFFER] = _pointer(self._callbacks[1])
-
-    @property
-    def free_bytes(self) -> int:
-        return max(0, self._limit - sum(self._taken.values()))
-
-    def _report(self, device: int, free: Any, total: Any) -> None:  # noqa: ANN401 - pointers to size_t
-        self._get_memory(device, free, total)
-        free[0] = min(free[0], self.free_bytes)
-        total[0] = min(total[0], self._limit)
-
-    def _allocate(self, buffer_type: int, n_bytes: int) -> int | None:
-        if n_bytes > self.free_bytes:
-            return None
-        buffer: int | None = self._alloc_buffer(buffer_type, n_bytes)
-        if buffer:
-            self._taken[buffer] = n_bytes
-            table = _table(buffer)
-            self._free_buffers[buffer] = _FreeBuffer(table[_FREE_BUFFER])
-            table[_FREE_BUFFER] = _pointer(self._callbacks[2])
-        return buffer
-
-    def _free(self, buffer: int) -> None:
-        self._taken.pop(buffer, None)
-        self._free_buffers.pop(buffer)(buffer)
-
-
-def _table(address: int) -> Any:  # noqa: ANN401 - a pointer to function pointers
-    return ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
-
-
-def _pointer(callback: Any) -> int | None:  # noqa: ANN401 - a function of ctypes
-    return ctypes.cast(callback, ctypes.c_void_p).value

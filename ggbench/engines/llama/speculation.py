@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ggbench.engines.contract import DraftText, Speculate, without_gc
-from ggbench.engines.events import Event, Speculated, SpeculativeStep, TextDrafted
+from ggbench.engines.events import Event, Speculated, TextDrafted
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import fill
 from ggbench.engines.llama.model import LlamaModel, new_batch
@@ -22,165 +22,138 @@ _TARGET_TOP_K, _DRAFT_TOP_K = 40, 10
 
 def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], None]) -> None:
     """Time the steps of `Speculate`. Raises Refusal, also for a model that cannot forget the last tokens."""
-    draft = model.draft
     with ExitStack() as stack:
-        timer = _Timer(stack, model, draft, request)
-        for each in filter(None, (model, draft)):
+        pair = _Pair(stack, model, request.n_drafted, request.n_depth)
+        for each in pair.models:
             fill(each, request.n_depth)
-        timer.step(max(request.n_drafted))
+        pair.timed_step(max(request.n_drafted))
         stack.enter_context(without_gc())
         for _ in range(request.n_passes):
-            single_ns, sampler_ns = timer.singles(request.n_single)
-            emit(Speculated(single_ns, sampler_ns, [timer.step(k) for k in request.n_drafted]))
+            single_ns, sampler_ns = pair.timed_singles(request.n_single)
+            emit(Speculated(single_ns, sampler_ns, [pair.timed_step(k) for k in request.n_drafted]))
 
 
 def draft_text(model: LlamaModel, request: DraftText, emit: Callable[[Event], None]) -> None:
     """Generate the text of `DraftText` twice. Raises Refusal."""
-    draft = model.draft
-    if draft is None:
-        raise Refusal("decode", "no draft is loaded")
     prompt = model.tokenize(request.text, "decode")
     with ExitStack() as stack:
-        generator = _Generator(stack, model, draft, request.n_drafted)
+        pair = _Pair(stack, model, (request.n_drafted,), len(prompt))
         stack.enter_context(without_gc())
-        times, texts, accepted = {}, {}, list[int]()
+        times, accepted = {}, list[int]()
         for drafts in (request.drafts_first, not request.drafts_first):
-            generator.read(prompt)
-            n_gen, started = request.n_gen, time.perf_counter_ns()
-            texts[drafts] = generator.drafted(n_gen, accepted) if drafts else generator.plain(n_gen)
+            generator = _Generator(pair, prompt)
+            started = time.perf_counter_ns()
+            if drafts:
+                generator.draft(request.n_gen, request.n_drafted, accepted)
+            else:
+                generator.decode(request.n_gen)
             times[drafts] = time.perf_counter_ns() - started
-    plain, drafted = texts[False], texts[True]
-    differences = (at for at, (one, other) in enumerate(zip(plain, drafted, strict=False)) if one != other)
-    emit(TextDrafted(len(plain), times[False], times[True], accepted, next(differences, None)))
+    emit(TextDrafted(request.n_gen, times[False], times[True], accepted))
+
+
+class _Pair:
+    """A model and its draft, with batches made in advance: nothing else is inside a timed region."""
+
+    def __init__(self, stack: ExitStack, model: LlamaModel, ks: Sequence[int], n_past: int) -> None:
+        """The batches are for `n_past` cells in use. Raises Refusal without a draft."""
+        draft = model.draft
+        if draft is None:
+            raise Refusal("decode", "no draft is loaded")
+        self.models, self._n_past = (model, draft), n_past
+        self.target, self.draft = model.context("decode"), draft.context("decode")
+
+        def batch(of: LlamaModel, n_tokens: int, *, has_all_logits: bool) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
+            tokens, last = of.prompt_tokens(n_tokens), n_tokens - 1
+            rows = [(token, n_past + at, 0, has_all_logits or at == last) for at, token in enumerate(tokens)]
+            return stack.enter_context(new_batch(rows))
+
+        # each by its own model's tokens: a draft's vocabulary may lack the last of the model's
+        self.single, self.drafted = (batch(each, 1, has_all_logits=True) for each in self.models)
+        self.verify = {k: batch(model, k + 1, has_all_logits=True) for k in ks}
+        self.reread = {k: batch(draft, k + 1, has_all_logits=False) for k in ks}
+        self.target_sampler = stack.enter_context(_sampler(_TARGET_TOP_K))
+        self.draft_sampler = stack.enter_context(_sampler(_DRAFT_TOP_K))
+
+    def timed_singles(self, n_single: int) -> tuple[list[int], int]:
+        """Return the nanoseconds of single tokens after an untimed one, and of choosing the next."""
+        found, sampler_ns, clock = [], 0, time.perf_counter_ns
+        for _ in range(1 + n_single):
+            started = clock()
+            status = lib.llama_decode(self.target, self.single)
+            lib.llama_synchronize(self.target)
+            decoded = clock()
+            lib.llama_sampler_sample(self.target_sampler, self.target, -1)
+            sampler_ns = clock() - decoded
+            _require(status)
+            _forget(self.target, self._n_past)
+            found.append(decoded - started)
+        return found[1:], sampler_ns
+
+    def timed_step(self, k: int) -> int:
+        """Return the nanoseconds of one step of `k` drafted tokens."""
+        clock, llama_decode, llama_synchronize = time.perf_counter_ns, lib.llama_decode, lib.llama_synchronize
+        one, sample, sampler = self.drafted, lib.llama_sampler_sample, self.draft_sampler
+        draft, verify, reread = self.draft, self.verify[k], self.reread[k]
+        started = clock()
+        for at in range(k):
+            one.pos[0] = self._n_past + at
+            _require(llama_decode(draft, one))  # without logits, a sampler would abort
+            one.token[0] = sample(sampler, draft, -1)
+        _forget(draft, self._n_past)
+        status = llama_decode(self.target, verify)
+        llama_synchronize(self.target)
+        status = status or llama_decode(draft, reread)
+        llama_synchronize(draft)
+        _forget(draft, self._n_past)
+        _forget(self.target, self._n_past)
+        ended = clock()
+        _require(status)
+        return ended - started
 
 
 class _Generator:
     """Generates greedily after a prompt; the last chosen token is not in a cache yet."""
 
-    def __init__(self, stack: ExitStack, model: LlamaModel, draft: LlamaModel, k: int) -> None:
-        self._models = model, draft
-        self._target, self._draft = model.context("decode"), draft.context("decode")
-        self._one, self._verify, self._reread = (
-            stack.enter_context(new_batch([(0, 0, 0, has_all_logits or at == last) for at in range(last + 1)]))
-            for last, has_all_logits in ((0, True), (k, True), (k, False))
-        )
-        self._target_sampler = stack.enter_context(_sampler(_TARGET_TOP_K))
-        self._draft_sampler = stack.enter_context(_sampler(_DRAFT_TOP_K))
-        self._k, self._n_past, self._token = k, 0, 0
-
-    def read(self, prompt: Any) -> None:  # noqa: ANN401 - an array of a ctypes type
-        for model in self._models:
+    def __init__(self, pair: _Pair, prompt: Any) -> None:  # noqa: ANN401 - an array of a ctypes type
+        """Read the prompt with both models."""
+        self._pair, self._n_past = pair, len(prompt)
+        for model in pair.models:
             model.read(prompt)
-        self._n_past = len(prompt)
-        self._token = lib.llama_sampler_sample(self._target_sampler, self._target, -1)
+        self._token: int = lib.llama_sampler_sample(pair.target_sampler, pair.target, -1)
 
-    def plain(self, n_gen: int) -> list[int]:
-        return [self._next(self._target, self._target_sampler) for _ in range(n_gen)]
+    def decode(self, n_gen: int) -> None:
+        for _ in range(n_gen):
+            self._next(self._pair.target, self._pair.single, self._pair.target_sampler)
 
-    def _next(self, context: Any, sampler: Any) -> int:  # noqa: ANN401 - ctypes pointers
+    def _next(self, context: Any, batch: Any, sampler: Any) -> int:  # noqa: ANN401 - ctypes pointers
         """Decode the last token and choose the next."""
-        self._one.token[0], self._one.pos[0] = self._token, self._n_past
-        _require(lib.llama_decode(context, self._one))
+        batch.token[0], batch.pos[0] = self._token, self._n_past
+        _require(lib.llama_decode(context, batch))
         self._n_past += 1
         self._token = lib.llama_sampler_sample(sampler, context, -1)
         return self._token
 
-    def drafted(self, n_gen: int, accepted: list[int]) -> list[int]:
-        """Return at least `n_gen` tokens; add the number of accepted ones of each step to `accepted`."""
-        tokens: list[int] = []
-        while len(tokens) < n_gen:
+    def draft(self, n_gen: int, k: int, accepted: list[int]) -> None:
+        """Generate at least `n_gen` tokens; add the number of accepted ones of each step to `accepted`."""
+        pair, end = self._pair, self._n_past + n_gen
+        while self._n_past < end:
             n_past, last = self._n_past, self._token
-            batch = [last, *(self._next(self._draft, self._draft_sampler) for _ in range(self._k))]
-            _forget(self._draft, n_past)
-            for context, made in ((self._target, self._verify), (self._draft, self._reread)):
+            batch = [last, *(self._next(pair.draft, pair.drafted, pair.draft_sampler) for _ in range(k))]
+            _forget(pair.draft, n_past)
+            for context, made in ((pair.target, pair.verify[k]), (pair.draft, pair.reread[k])):
                 for at, token in enumerate(batch):
                     made.token[at], made.pos[at] = token, n_past + at
                 _require(lib.llama_decode(context, made))
             n_accepted = 0
             while True:
-                self._token = lib.llama_sampler_sample(self._target_sampler, self._target, n_accepted)
-                tokens.append(self._token)
-                if n_accepted == self._k or self._token != batch[n_accepted + 1]:
+                self._token = lib.llama_sampler_sample(pair.target_sampler, pair.target, n_accepted)
+                if n_accepted == k or self._token != batch[n_accepted + 1]:
                     break
                 n_accepted += 1
             accepted.append(n_accepted)
             self._n_past = n_past + n_accepted + 1
-            for context in (self._target, self._draft):
+            for context in (pair.target, pair.draft):
                 _forget(context, self._n_past)
-        return tokens
-
-
-class _Timer:
-    """Times steps after `n_depth` cells, with batches made in advance: nothing else is inside a timed region."""
-
-    def __init__(
-        self, stack: ExitStack, model: LlamaModel, draft: LlamaModel | None, request: Speculate
-    ) -> None:
-        self._n_depth = request.n_depth
-        self._target, self._draft = model.context("decode"), None if draft is None else draft.context("decode")
-        tokens = list(model.prompt_tokens(max(request.n_drafted) + 1))
-
-        def batch(n_tokens: int, *, has_all_logits: bool) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
-            last = n_tokens - 1
-            rows = [
-                (tokens[at], request.n_depth + at, 0, has_all_logits or at == last) for at in range(n_tokens)
-            ]
-            return stack.enter_context(new_batch(rows))
-
-        self._single = batch(1, has_all_logits=True)
-        self._verify = {k: batch(k + 1, has_all_logits=True) for k in request.n_drafted}
-        self._target_sampler = stack.enter_context(_sampler(_TARGET_TOP_K))
-        if draft is not None:
-            # its vocabulary may lack the last of the model's tokens
-            tokens = list(draft.prompt_tokens(max(request.n_drafted) + 1))
-            self._drafted = batch(1, has_all_logits=True)
-            self._reread = {k: batch(k + 1, has_all_logits=False) for k in request.n_drafted}
-            self._draft_sampler = stack.enter_context(_sampler(_DRAFT_TOP_K))
-
-    def singles(self, n_single: int) -> tuple[list[int], int]:
-        """Return the nanoseconds of single tokens after an untimed one, and of choosing the next."""
-        found, sampler_ns, clock = [], 0, time.perf_counter_ns
-        for _ in range(1 + n_single):
-            started = clock()
-            status = lib.llama_decode(self._target, self._single)
-            lib.llama_synchronize(self._target)
-            decoded = clock()
-            lib.llama_sampler_sample(self._target_sampler, self._target, -1)
-            sampler_ns = clock() - decoded
-            _require(status)
-            _forget(self._target, self._n_depth)
-            found.append(decoded - started)
-        return found[1:], sampler_ns
-
-    def step(self, k: int) -> SpeculativeStep:
-        """Return the times of one step of `k` drafted tokens."""
-        clock, verify, draft = time.perf_counter_ns, self._verify[k], self._draft
-        llama_decode, llama_synchronize = lib.llama_decode, lib.llama_synchronize
-        status = 0
-        started = drafted_at = clock()
-        if draft is not None:
-            one, sample, sampler = self._drafted, lib.llama_sampler_sample, self._draft_sampler
-            for at in range(k):
-                one.pos[0] = self._n_depth + at
-                _require(llama_decode(draft, one))  # without logits, a sampler would abort
-                one.token[0] = sample(sampler, draft, -1)
-            drafted_at = clock()
-            _forget(draft, self._n_depth)
-        verify_at = clock()
-        status = status or llama_decode(self._target, verify)
-        llama_synchronize(self._target)
-        reread_at = reread_end = clock()
-        if draft is not None:
-            status = status or llama_decode(draft, self._reread[k])
-            llama_synchronize(draft)
-            reread_end = clock()
-            _forget(draft, self._n_depth)
-        _forget(self._target, self._n_depth)
-        ended = clock()
-        _require(status)
-        return SpeculativeStep(
-            k, drafted_at - started, reread_at - verify_at, reread_end - reread_at, ended - started
-        )
 
 
 def _forget(context: Any, n_past: int) -> None:  # noqa: ANN401 - a ctypes pointer

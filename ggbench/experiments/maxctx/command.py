@@ -43,13 +43,11 @@ def command(
     largest context; if that fails, it searches lower. With --draft or --mtp, each context is created together with the
     one that drafts, and a draft model decodes at its end too.
 
-    With --engine llama-server, the search begins at the theory, which counts only weights and KV cache; the server is
-    started with each -c, and requests fill every slot of the largest to its end. --memory-limit then holds for main
-    memory alone (Linux); a server that stops logging and computing there for 10 s counts as out of memory.
+    With --engine llama-server, on a GPU, the search begins at the theory, which counts only weights and KV cache; the
+    server is started with each -c, and requests fill every slot of the largest to its end.
 
-    The certificate, with --why, lists every context tried, the plan with its memory and reserve, how the smallest
-    failing n_ctx failed, and the buffers. Several QUANTS (or --all) share one table with theory and plan columns; a
-    failed one shows its reason.
+    --why lists every context tried, the plan with its memory and reserve, how the smallest failing n_ctx failed, and
+    the buffers. Several QUANTS (or --all) share one table; a failed one shows its reason.
     """
     from ggbench.commands.downloads import allow_downloads
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use

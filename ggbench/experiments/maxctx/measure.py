@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
+
 from ggbench.engines.contract import EngineConfig, ProveContext, check_step
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
@@ -75,7 +77,8 @@ class MaxctxExperiment(Experiment):
     def memory(self, recording: Recording, result: Result | None) -> Memory:
         largest = result.max_n_ctx if isinstance(result, MaxctxResult) else None
         found = [memory for memory in recording.of(Memory) if memory.n_ctx == largest and largest is not None]
-        return found[-1] if found else Memory()
+        peak_bytes = super().memory(recording, result).peak_bytes
+        return replace(found[-1], peak_bytes=peak_bytes) if found else Memory()
 
     def stated(self, job: Job) -> dict[str, object]:
         settings = job.settings

@@ -14,7 +14,7 @@ from ggbench.show.words import say
 from ggbench.units import format_bytes
 
 ProbeKind = Literal["dry", "alloc", "decode"]
-"""llama.cpp's allocator run dry, a real context, or a decode at the end of one."""
+"""A real context, or a decode at the end of one; `dry` only in runs of an earlier ggbench."""
 
 
 class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
@@ -44,7 +44,6 @@ class Probe(msgspec.Struct, frozen=True):
     n_ctx: int
     kind: ProbeKind
     outcome: Outcome
-    """For a dry probe, whether its size is within the budget."""
     seconds: float
     kv_bytes: int | None = None
     """None if the probe ended before the engine reported it."""
@@ -103,7 +102,8 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     planned_n_ctx: int | None = None
     """The max n_ctx of `plan`: the longest context that fits with the weights, by the dry allocator."""
     theory_n_ctx: int | None = None
-    """Context that fits with only weights and KV cache; None if the header does not determine it."""
+    """Context that fits by weights and KV cache, for an engine that cannot be run dry; None for others, or if the
+    header does not determine it."""
     ceiling_n_ctx: int | None = None
     """Upper end of the search."""
     budget_bytes: int | None = None

@@ -45,9 +45,6 @@ _FIGURES = (
     _found(
         "planned_n_ctx", "planned", "plan.planned_n_ctx", meaning="The max n_ctx of ggbench plan.", priority=1
     ),
-    _found(
-        "theory_n_ctx", "theory", "plan.theory_n_ctx", meaning="What fits by weights and KV cache.", priority=2
-    ),
     _found("max_n_ctx", "works", meaning="The largest n_ctx that works."),
     _found(
         "first_fail_n_ctx", "fails", meaning="The smallest n_ctx that fails; null if the ceiling was reached."
@@ -55,7 +52,7 @@ _FIGURES = (
     _found("verified_by_decode", "proven", meaning="Whether tokens were decoded at the end of max_n_ctx."),
 )
 _SEARCH = (
-    _FIGURES[1],
+    _found("theory_n_ctx", "by weights and KV cache", "plan.theory_n_ctx"),
     _found("memory_bytes", "memory", "plan.memory_bytes", form=format_bytes),
     _found("memory_source", "", "plan.memory_source"),
     _found("reserve_bytes", "left free", "plan.reserve_bytes", form=format_bytes),

@@ -7,53 +7,36 @@ import click
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_drafts
 from ggbench.commands.measure_options import measuring_options
-from ggbench.commands.options import MeasureRequest, output_option, settings_options
-from ggbench.errors import UsageError
+from ggbench.commands.options import MeasureRequest, settings_options
 from ggbench.experiments.speculate.record import SpeculateRequest
 
 
-class _SpeculateCommand(DocumentedCommand):
-    """Reads `--draft MODEL QUANT` as `--draft MODEL:QUANT`; a file has no quant to add."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from ggbench.gguf_file.quants import names_quant, quant_from_file_name
-
-        for at in reversed(range(len(args) - 2)):
-            option, model, word = args[at : at + 3]
-            is_draft = option in ("--draft", "-md") and not model.endswith(".gguf")
-            if is_draft and names_quant(word, quant_from_file_name(word), ()):
-                args[at + 1 : at + 3] = [f"{model}:{word}"]
-        return super().parse_args(ctx, args)
-
-
 @click.command(
-    cls=_SpeculateCommand,
+    cls=DocumentedCommand,
     examples="""
-    ggbench speculate qwen2.5-32b q4_k_m --draft qwen2.5-0.5b q8_0
+    ggbench speculate qwen2.5-7b q4_k_m --draft qwen2.5-0.5b:q8_0
     ggbench speculate qwen3.8-27b q4_k_m --mtp --engine llama-server
     ggbench speculate big.gguf --spec-type ngram-simple --engine llama-server
     """,
 )
 @settings_options(SpeculateRequest)
-@output_option("--plot", "Plot the speed-up against the tokens per step.", is_flag=True)
 @measuring_options(load=load_options_of_drafts)
-def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> None:
-    """Time the parts of speculative decoding, and compute how many drafted tokens must be accepted for it to pay.
+def command(settings: SpeculateRequest, asked: MeasureRequest) -> None:
+    """Time steps of speculative decoding, and compute how many drafted tokens must be accepted for it to pay.
 
     A step drafts k tokens, verifies them in one batch, and yields L tokens on average. It pays above the break-even L.
     If both models are on this disk, they also generate texts, with and without the draft.
 
-    The break-even needs no trained weights: of a model that is not on this disk, twins are measured, of a large one
-    only some layers, and the whole is extrapolated. The required time is printed first. Which L a draft reaches depends
-    on the text: code and repetition reach more than prose. L counts the model's own token.
+    The break-even needs no trained weights: of a model that is not on this disk, a twin is written and measured. Which
+    L a draft reaches depends on the text: code and repetition reach more than prose. L counts the model's own token.
 
     Steps follow llama-server with --spec-type draft-simple: the draft reads each verified batch again. The texts are
     prose, code and a repetition at temperature 0, in turn without and with the draft; the table says what was accepted
     and gained, and whether the text stayed the same.
 
     With --engine llama-server, the server generates the texts, and its clock and counts are reported. Only it measures
-    recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type). A twin is written whole,
-    and the server rejects all its drafts, so only break-even is measured, for one k.
+    recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type); of twins it shows
+    nothing.
     """
     from ggbench.commands.budget_options import check_draft
     from ggbench.commands.measure_options import given_setup
@@ -63,8 +46,6 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     from ggbench.experiments.speculate.measure import EXPERIMENT
     from ggbench.models.targets import find_file_or_twin
 
-    if plot and asked.output.as_json:
-        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     check_draft(settings.draft, asked.setup)
     given, hub = given_setup(EXPERIMENT, asked), asked.hub.access()
     EXPERIMENT.check(given, settings)
@@ -72,5 +53,5 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     with interruptible(asked.output):
         jobs = EXPERIMENT.jobs(settings, asked.model, [find_file_or_twin(asked.model, hub)], given, hub)
     measured = measure(jobs, asked)
-    show_measured(measured, plot=plot)
+    show_measured(measured)
     measured.leave()

@@ -11,11 +11,9 @@ from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import (
     AnsweredText,
     DraftedPair,
-    PairMemory,
     SpeculateRequest,
     SpeculateResult,
     SpeculateSettings,
-    SpeculationCase,
     SpeculationRound,
 )
 from ggbench.runs.experiment import Conclusion, Experiment, Job
@@ -37,7 +35,7 @@ class SpeculateExperiment(Experiment):
     settings_type = SpeculateSettings
     result_type = SpeculateResult
     needs_download: ClassVar[bool] = False
-    observed = (DraftedPair, PairMemory, SpeculationRound, AnsweredText)
+    observed = (DraftedPair, SpeculationRound, AnsweredText)
 
     def check_engine(self, config: type[EngineConfig]) -> None:
         """Raise UsageError if the engine neither times the parts of a step nor answers with drafts."""
@@ -90,17 +88,14 @@ class SpeculateExperiment(Experiment):
         return (yield from time_pair(session))
 
     def reduce(self, recording: Recording) -> SpeculateResult | None:
-        from ggbench.experiments.speculate.steps import answered_steps, measured_steps
+        from ggbench.experiments.speculate.pair_timer import timed_cases
         from ggbench.experiments.speculate.texts import answered_texts
 
-        pair, answers = recording.last(DraftedPair), recording.of(AnsweredText)
+        pair = recording.last(DraftedPair)
         if pair is None:
             return None
-        timed = measured_steps(recording.of(SpeculationRound), pair.layers)
-        steps = answered_steps(answers) if pair.rejects_all else timed
-        cases = tuple(SpeculationCase(n_depth, step) for n_depth, step in steps)
-        texts = () if pair.rejects_all else tuple(answered_texts(answers))
-        return SpeculateResult(pair, cases, recording.last(PairMemory), texts)
+        cases = tuple(timed_cases(recording.of(SpeculationRound)))
+        return SpeculateResult(pair, cases, tuple(answered_texts(recording.of(AnsweredText))))
 
 
 EXPERIMENT = SpeculateExperiment()

@@ -11,12 +11,9 @@ from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import UsageError
 from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
-from ggbench.paths import path_exists
 from ggbench.runs.run import Result, Run, Settings, require_positive
-from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import MeasuredStep, StepTimes
-from ggbench.units import format_bytes, format_count
 
 N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0
@@ -28,13 +25,6 @@ _MOST_DRAFTED = 64
 """The longest drafts that llama-server makes by default, those of `--spec-type ngram-mod`."""
 N_CTX_TEXTS = 512
 """Tokens of the longest text with its prompt."""
-
-
-def _named_model(text: str) -> str:
-    """Return `MODEL QUANT` as MODEL:QUANT, and a file or a single word unchanged."""
-    words = text.split()
-    is_file = path_exists(text) or text.lower().endswith(".gguf")
-    return ":".join(words) if len(words) == 2 and not is_file else text
 
 
 class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
@@ -112,10 +102,10 @@ class SpeculateRequest(SpeculateSettings, frozen=True):
         str,
         Option(
             "-md --draft",
-            kind=FieldKind(_named_model, metavar="MODEL [QUANT]"),
+            kind=FieldKind(metavar="MODEL[:QUANT]|FILE"),
             shown="",
             is_always_stated=True,
-            help="The draft model: MODEL QUANT or a file. Also MODEL:QUANT.",
+            help="The draft model.",
         ),
     ] = ""
 
@@ -129,46 +119,10 @@ class DraftedPair(msgspec.Struct, frozen=True):
 
     draft: Subject | None
     """None for drafts without a file, such as n-grams."""
-    layers: tuple[StepCost, ...] = ()
-    """For a model that is not here: the layers of its twins, fewest first, then its own; empty if measured whole."""
     has_random_router: bool = False
     """Whether a twin's router chooses the experts: a trained one may need more or fewer of them for a batch."""
     spec_type: str = ""
     """Type of a server's drafts; empty if steps are timed."""
-    rejects_all: bool = False
-    """Whether the server was made to reject every draft, since a twin's text says nothing of what it would accept."""
-
-    @property
-    def basis(self) -> str:
-        """Source of the times of a model that is not here: `twins of 2 and 6 of 64 layers`; empty if measured whole."""
-        if not self.layers:
-            return ""
-        *twins, whole = self.layers
-        return f"twins of {' and '.join(str(each.n_layer) for each in twins)} of {whole.n_layer} layers"
-
-
-class PairMemory(msgspec.Struct, frozen=True):
-    """What a draft takes, by llama.cpp's allocator run dry."""
-
-    n_ctx: int
-    """Context length for which the bytes are."""
-    draft_weight_bytes: int
-    draft_context_bytes: int
-    """The draft's own KV cache, compute buffers and outputs."""
-    needed_bytes: int | None
-    """Model, draft and their contexts; None if unknown."""
-    usable_bytes: int
-    """Free memory less a reserve."""
-    max_n_ctx: int | None
-    """The longest context with the draft; None if none fits."""
-
-    @property
-    def lack(self) -> str:
-        """`need 5.1 GiB at n_ctx 4,352, and 4 GiB can be used`; empty if both fit."""
-        if self.needed_bytes is None or self.needed_bytes <= self.usable_bytes:
-            return ""
-        needed, usable = format_bytes(self.needed_bytes), format_bytes(self.usable_bytes)
-        return f"need {needed} at n_ctx {format_count(self.n_ctx)}, and {usable} can be used"
 
 
 class SpeculationRound(msgspec.Struct, frozen=True):
@@ -177,9 +131,7 @@ class SpeculationRound(msgspec.Struct, frozen=True):
     round: int
     n_depth: int
     steps: tuple[StepTimes, ...]
-    """One for each k; without a draft, its times are 0."""
-    twin: int = 0
-    """Number of the twin in `DraftedPair.layers`; 0 if measured whole."""
+    """One for each k."""
 
 
 class AnsweredText(msgspec.Struct, frozen=True):
@@ -192,9 +144,6 @@ class AnsweredText(msgspec.Struct, frozen=True):
     """Maximum drafted tokens of a step; None for the server's default, or a type without this limit."""
     is_drafted: bool
     answer: Continued
-    """Without the text itself if ggbench's own engine generated it."""
-    difference: str = ""
-    """Its first difference from the one without drafts, in words, if it has no text."""
 
     @property
     def tok_s(self) -> float:
@@ -217,8 +166,6 @@ class DraftedText(msgspec.Struct, frozen=True):
     """The second over the first, with its 95 % interval."""
     mean_len: float
     """Mean tokens of a step, the model's own included."""
-    difference: str = ""
-    """The first difference from the text without drafts, in words; empty if they are equal."""
     accepted_share: float | None = None
     """Accepted tokens / drafted tokens; None without drafts."""
 
@@ -243,8 +190,6 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
     pair: DraftedPair
     cases: tuple[SpeculationCase, ...] = ()
     """Ordered by depth, then by k."""
-    memory: PairMemory | None = None
-    """None if it could not be sized."""
     texts: tuple[DraftedText, ...] = ()
     """Empty for a twin, which has no text to accept."""
 

@@ -10,7 +10,6 @@ from ggbench.engines.events import Continued, TextDrafted
 from ggbench.experiments.speculate.record import AnsweredText, DraftedText
 from ggbench.models.targets import Target
 from ggbench.stats.intervals import geometric_mean
-from ggbench.units import format_count
 
 _LIST = "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune. "
 TEXTS = {
@@ -37,11 +36,10 @@ def is_trained(target: Target) -> bool:
 
 def answers_of(name: str, number: int, k: int, found: TextDrafted) -> tuple[AnsweredText, AnsweredText]:
     """Return a text that ggbench's own engine generated without drafts and with, as two answers."""
-    at, n_steps, n_accepted = found.first_difference, len(found.accepted), sum(found.accepted)
-    plain = Continued("", found.n_tokens + 1, found.plain_ns)
-    drafted = Continued("", n_steps + n_accepted + 1, found.drafted_ns, k * n_steps, n_accepted)
-    difference = "" if at is None else f"from token {format_count(at + 2)} of {format_count(plain.n_tokens)} on"
-    return AnsweredText(name, number, k, False, plain), AnsweredText(name, number, k, True, drafted, difference)
+    n_steps, n_accepted = len(found.accepted), sum(found.accepted)
+    plain = Continued(found.n_tokens + 1, found.plain_ns)
+    drafted = Continued(n_steps + n_accepted + 1, found.drafted_ns, k * n_steps, n_accepted)
+    return AnsweredText(name, number, k, False, plain), AnsweredText(name, number, k, True, drafted)
 
 
 def answered_texts(answers: Sequence[AnsweredText]) -> Iterator[DraftedText]:
@@ -68,15 +66,5 @@ def _drafted_text(plain: Sequence[AnsweredText], drafted: Sequence[AnsweredText]
         drafted_tok_s=statistics.median(each.tok_s for each in drafted),
         gain=geometric_mean([on.tok_s / off.tok_s for off, on in zip(plain, drafted, strict=True)]),
         mean_len=n_tokens / max(1, n_tokens - n_accepted),
-        difference=last.difference or _difference(plain[-1].answer.text, last.answer.text),
         accepted_share=n_accepted / n_drafted if n_drafted else None,
     )
-
-
-def _difference(plain: str, drafted: str) -> str:
-    """Return the first difference of two texts; empty for equal ones."""
-    if plain == drafted:
-        return ""
-    differing = (at for at, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b)
-    n_equal = next(differing, min(len(plain), len(drafted)))
-    return f"from character {format_count(n_equal + 1)} on"

@@ -34,15 +34,12 @@ def verdict(found: SpeculateResult) -> str:
 
     `Drafts pay above 1.94 ±0.05 tokens a step: 42 % of 3 drafted accepted. At most 2.6 ±0.1 times as fast.`
     """
-    parts = []
-    if found.memory is not None and found.memory.lack:
-        parts.append(say("speculate.lack", lack=found.memory.lack))
     if found.texts:
-        return " ".join([*parts, *_of_texts(found.texts)])
+        return " ".join(_of_texts(found.texts))
     if not found.cases:
-        return " ".join(parts)
+        return ""
     case = best_case(found.at(found.depths[0]))
-    parts.append(_of_case(case, found.pair.has_random_router))
+    parts = [_of_case(case, found.pair.has_random_router)]
     gain = case.step.best_speedup
     is_known = not is_undecided(case.step.break_even, case.k) and not found.pair.has_random_router
     if is_known and gain.value > 1 and needed_acceptance(case) is not None:

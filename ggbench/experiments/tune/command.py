@@ -14,7 +14,7 @@ from ggbench.experiments.tune.record import TuneSettings
     cls=DocumentedCommand,
     examples="""
     ggbench tune ~/models/model-q4_k_m.gguf --depth 0,4k --within 4m
-    ggbench tune qwen2.5-7b q4_k_m --for both --allow-kv q8_0
+    ggbench tune qwen2.5-7b q4_k_m --for both
     """,
 )
 @settings_options(TuneSettings)

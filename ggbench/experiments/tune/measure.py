@@ -169,7 +169,7 @@ def _fitting(fitter: Fitter | None, given: LlamaConfig) -> list[LlamaConfig]:
 
 
 def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Iterator[dict[str, Any]]:
-    """Yield changes of threads, n_ubatch, KV types and split mode."""
+    """Yield changes of threads, n_ubatch and split mode."""
     if not n_gpus or defaults.places_tensors:
         n_cores = describe_cpu().n_cores
         yield from ({"threads": n} for n in (logical_cpus(), n_cores, n_cores // 2) if n)
@@ -177,7 +177,6 @@ def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Itera
     yield from (
         {"n_ubatch": n, "n_batch": max(n, defaults.n_batch)} for n in ubatches
     )  # n_batch makes room for it
-    yield from ({"type_k": each, "type_v": each} for each in settings.kv_types)
     if n_gpus > 1 and defaults.main_gpu is None:
         yield {"split_mode": "none"}
 

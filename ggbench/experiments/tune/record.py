@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from ggbench import fields
-from ggbench.engines.llama.config import KV_TYPE_LIST, LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import load_flags
 from ggbench.errors import UsageError
 from ggbench.fields import Option
@@ -43,10 +43,6 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
         Option("--within", "Start no further turn after this time, e.g. 5m.", fields.DURATION, shown="10m"),
     ] = 600.0
     """Seconds after loading the model; the first round may take half of them, and each has its fewest turns."""
-    kv_types: Annotated[
-        tuple[str, ...],
-        Option("--allow-kv", "Also try these KV cache types, e.g. q8_0. They reduce quality.", KV_TYPE_LIST),
-    ] = ()
     n_prompt: Annotated[
         int, Option("-p --n-prompt", "Tokens of the prompt. With --for prefill or both.", fields.TOKENS)
     ] = 512

@@ -1,6 +1,7 @@
 """Which kind of server answers, by what real ones answered."""
 
 import json
+from contextlib import closing
 
 import pytest
 
@@ -103,8 +104,8 @@ def test_a_host_whose_name_begins_like_this_machines_is_reached_by_the_proxy(
     monkeypatch.setenv("HTTP_PROXY", serve(Recording("vllm")).url)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    with Client(Address.parse("http://localhost.invalid"), timeout_s=5) as client:
-        assert client.get("/v1/models").status
+    with closing(Client(Address.parse("http://localhost.invalid"), 5)) as client:
+        assert client.ask("/v1/models").status
 
 
 def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated() -> None:

@@ -21,7 +21,7 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
 from ggbench.units import MIB
 from tests.gpu.conftest import Note
-from tests.gpu.vulkan.conftest import SMALL, Ggbench, Ran
+from tests.gpu.vulkan.conftest import Ggbench, Ran
 
 pytestmark = [pytest.mark.vulkan, pytest.mark.timeout(1800)]
 
@@ -99,46 +99,13 @@ def test_a_run_stores_backends_and_build_flags(ggbench: Ggbench, small: Path, li
         assert "-DGGML_VULKAN=on" in environment["build_flags"]
 
 
-def test_maxctx_keeps_within_a_limit_of_the_device(ggbench: Ggbench, small: Path, note: Note) -> None:
-    limit_bytes = 64 * MIB
+def test_a_limit_is_refused_as_the_driver_counts_nothing(ggbench: Ggbench, small: Path, note: Note) -> None:
+    """Mesa's software driver reports all of its memory as free whatever is taken."""
+    ended = ggbench("maxctx", small, "--memory-limit", "64MiB", "-ub", 64)
+    note("a limit of the device", exit_code=ended.code, said=ended.stderr.strip().splitlines()[-2:])
 
-    found = ggbench("maxctx", small, "--memory-limit", "64MiB", "-ub", 64)
-
-    assert found.code == 0, found.stderr
-    row = found.document
-    result, buffers = row["run"]["result"], row["run"]["memory"]["buffers"]
-    on_device = sum(by_device(buffers)[DEVICE].values())
-    names = ("max_n_ctx", "first_fail_n_ctx", "planned_n_ctx", "theory_n_ctx", "verified_by_decode", "n_allocations",
-             "seconds")  # fmt: skip
-    probes = [f"{each['kind']} {each['n_ctx']}: {each['outcome']}" for each in result["probes"]]
-    note(
-        "maxctx under 64 MiB",
-        on_device_bytes=on_device,
-        probes=probes,
-        plan=result["plan"],
-        **{name: row[name] for name in names},
-    )
-    assert row["max_n_ctx"] < SMALL.n_ctx_train
-    assert row["first_fail_n_ctx"] - row["max_n_ctx"] <= 256
-    assert row["verified_by_decode"]
-    assert on_device <= limit_bytes
-    assert row["planned_n_ctx"] == pytest.approx(row["max_n_ctx"], rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("stage", "words"), [("load", ("--memory-limit", "16MiB")), ("context", ("--memory-limit", "40MiB", "-c", 32_768))]
-)
-def test_too_little_memory_on_the_device_is_an_outcome(
-    stage: str, words: tuple[object, ...], ggbench: Ggbench, small: Path, note: Note
-) -> None:
-    ended, alive = decode(ggbench, small, *words), decode(ggbench, small)
-    note(
-        f"out of memory at {stage}", exit_code=ended.code, said=ended.stderr.strip().splitlines()[-2:],
-        next_decode=alive.document["outcome"],
-    )  # fmt: skip
-
-    assert ended.code == 3, ended.stderr
-    assert alive.code == 0
+    assert ended.code == 6
+    assert "its memory cannot be limited" in ended.stderr
 
 
 def test_a_cache_beyond_the_largest_tensor_of_the_device_does_not_fit(
