@@ -123,7 +123,6 @@ class VariantRow(msgspec.Struct, frozen=True):
 VARIANTS = (
     member("quant", "quant", path="variant.quant"),
     member("file_bytes", "size", format_bytes, path="variant.file_bytes"),
-    Figure[VariantRow]("n_files", "files", lambda row: len(row.variant.files), priority=2),
     member("here", "here", format_percent, priority=1),
     member("model", "name", path="variant.name", priority=3),
     Figure[VariantRow]("missing", "missing", lambda row: ", ".join(row.variant.missing)),

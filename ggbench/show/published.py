@@ -64,8 +64,6 @@ _BENCHED: Sequence[Figure[BenchedRow]] = (
     member("flash_attn", "FA", priority=6),
     Figure("test", "test", lambda row: f"{row.test} @ d{row.n_depth}" if row.n_depth else row.test),
     member("tok_s", "speed", lambda value: f"{value:.2f}", unit="tok/s"),
-    member("stddev", "sd", str, priority=7),
-    member("build", "build", priority=8),
     member("date", "date", priority=4),
     member("source", "source", priority=3),
 )

@@ -61,7 +61,7 @@ _FILE = (
     *figures("file_bytes n_params bpw weight_bytes kv_bytes_per_token"),
 )
 _ENDING = (*figures("outcome note"), _REASON, *figures("run_id command"))
-MEASURED = (*_FILE, *(each for key, each in FIGURES.items() if key not in ("source", "depth_tok_s")), _REASON)
+MEASURED = (*_FILE, *(each for key, each in FIGURES.items() if key != "source"), _REASON)
 """All figures that a quant may have; speeds at depths are in the record of its run."""
 
 

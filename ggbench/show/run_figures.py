@@ -118,14 +118,6 @@ def unsteady_note(names: Sequence[str], rows: Sequence[QuantSummary]) -> str:
     return say("run.unsteady", who=who, why=next(iter(disturbed.values())).unsteady.partition("; ")[0])
 
 
-def _depths(summary: QuantSummary) -> str | None:
-    """Return `0: 108 ±2, 4,096: 69 ±1`."""
-    texts = (bounded_text(estimate(each.tok_s, each.tok_s_ci95)) for each in summary.depths)
-    return (
-        ", ".join(f"{each.n_depth:,}: {text}" for each, text in zip(summary.depths, texts, strict=True)) or None
-    )
-
-
 def _throttle(summary: QuantSummary) -> str | None:
     if summary.gpu_use is None or summary.gpu_use.throttle is None:
         return None
@@ -181,10 +173,6 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
     _figure("n_gen", "n_gen", "Tokens decoded and timed in one repetition.", "n_gen", 6),
     _figure("repeat", "repeat", "Repetitions of the decode.", "repeat", 6),
     _ms("prefill_ms", "prefill", "Time to read the prompt before the decode.", "decode.prefill_ms", 4, better="less"),
-    Figure(
-        "depth_tok_s", "tok/s at depth", _depths,
-        meaning="Speed at the -d depths.", priority=1,
-    ),
     Figure(
         "tok_s", "speed", estimated("latency", "tok_s"), bounded_text, "tok/s",
         "Decoded tokens per second, without sampling. It falls as the context grows: compare runs of equal length.",
