@@ -69,7 +69,6 @@ class SamplesTimed(msgspec.Struct, frozen=True):
     n_done: int
     """Timed steps so far, over all series of the run."""
     n_total: int
-    text: str
 
 
 class PointMeasured(msgspec.Struct, frozen=True):

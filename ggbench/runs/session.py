@@ -327,7 +327,7 @@ class Session:
         if n_total and not series.startswith(WARMUP) and not event.seq:  # of several, the first
             step_ns = tuple(event.step_ns)
             self._n_timed += len(step_ns)
-            yield SamplesTimed(name, event.first_position, step_ns, self._n_timed, n_total, event.text)
+            yield SamplesTimed(name, event.first_position, step_ns, self._n_timed, n_total)
 
     def _observe_gpus(self, allocated: Allocated) -> None:
         """Record which GPUs have buffers, but only if NVML lists all of them."""

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from ggbench.show.charts import Curve, Floats, Integers, LineChart
 
-_QUANTILE, _ROOM_ABOVE = 0.995, 1.1
-_USUAL, _OUTLIER = 0.9, 3.0
-"""Steps over 3 times the 90th percentile are outliers, even if they are more than 0.5 % of a short run."""
+_QUANTILE, _ROOM_ABOVE = 0.99, 1.1
+_USUAL, _OUTLIER = 0.9, 2.0
+"""Steps over twice the 90th percentile are outliers, even if they are more than 1 % of a short run."""
 _UNSETTLED = 0.1
 """Share of the values with an error that the range ignores, counted from the first."""
 _PLACES = 32
@@ -68,12 +68,12 @@ def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
 
 def y_range(figure: LineChart, x: Axis) -> tuple[float, float]:
     """Return the range of y to draw, 0 to 1 without values: from the least value or limit to the largest value, or to a
-    tenth above the 99.5th percentile, or above three times the 90th, if that is lower.
+    tenth above the 99th percentile, or above twice the 90th, if that is lower.
 
-    A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
+    A single step of a second among thousands of 20 ms would flatten all others: it is drawn at the top instead. Of
     values with an error, the first scatter most and are ignored, and of dimmed steps all but the medians.
     """
-    limits = [one.limit for one in figure.curves if one.limit is not None]
+    limits = [one.limit for one in figure.curves if one.limit is not None and not one.dimmed]
     ranges = [_values_range(one, x) for one in figure.curves if len(one.y)]
     ranges += [(each.ms(x.low), each.ms(x.high)) for each in limits]
     if not ranges:

@@ -1,7 +1,6 @@
-"""Figures in braille, eight dots to a character: the typical value as a line, every step faint behind it.
+"""Figures in braille, eight dots to a character: the typical value as a line, every step as a faint dot behind it.
 
-Every fourth dot from the least to the largest step of a column is drawn, so a single slow step among 10,000 stays
-visible and does not hide the line. Letters distinguish the curves, as colour may be missing or invisible to the reader.
+Letters distinguish the curves, as colour may be missing or invisible to the reader.
 No plotting library is used: in plotext 6 curves differ only by colour, tick labels read `1.7e3`, and figures are global
 and limited to the terminal's width.
 """
@@ -31,14 +30,15 @@ _BLANK = 0x2800
 _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 _MIN_WIDTH, _MIN_HEIGHT = 40, 8
-_LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
-"""Columns between two letters, dashes or points."""
+_DASH_EVERY, _POINT_EVERY = 3, 2
+"""Columns between two dashes or points."""
 _Y_LABEL = 8
 """Columns that the numbers of the y axis take at most, as a rule."""
-_LETTER_SHIFT = 5
-"""Columns between the letters of neighbouring curves, to keep them apart."""
+_LETTER_SHIFT = 6
+"""Columns of dots between the letters of neighbouring curves, to keep them apart."""
 
 Cell = tuple[int, int, str]
+Dots = npt.NDArray[np.bool_]
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -57,28 +57,30 @@ class Frame(msgspec.Struct, frozen=True):
         return columns_of(curve, self.x, self.n_columns * DOTS_ACROSS)
 
     def row(self, y: float) -> int:
-        n_dots = self.n_rows * _DOTS_DOWN
-        dot = min(max(int(self.y.dots(y, n_dots)), 0), n_dots - 1)
-        return (n_dots - 1 - dot) // _DOTS_DOWN
+        return int(self._dot_rows(np.clip(y, self.y.low, self.y.high))) // _DOTS_DOWN
 
-    def cells(
-        self, column: Integers, least: Floats, largest: Floats, *, every_fourth: bool = False
-    ) -> list[Cell]:
-        """Return the dots from the least to the largest of every column, or every fourth, which looks paler."""
-        dots = self._dots(column, least, largest)
-        if every_fourth:
-            down, across = np.ogrid[: dots.shape[0], : dots.shape[1]]
-            dots &= (down % 2 == 0) & ((across + down // 2) % 2 == 0)
-        bits = np.einsum(
-            "rdce,de->rc", dots.reshape(self.n_rows, _DOTS_DOWN, self.n_columns, DOTS_ACROSS), _BITS
-        )
-        rows, at = np.nonzero(bits)
-        return [
-            (column, row, chr(_BLANK + each))
-            for column, row, each in zip(at.tolist(), rows.tolist(), bits[rows, at].tolist(), strict=True)
-        ]
+    def values(self, curve: Curve) -> tuple[Integers | Floats, Floats]:
+        """Return the values of a curve between the axes; what is above them is at their top."""
+        inside = (curve.x >= self.x.low) & (curve.x <= self.x.high) & (curve.y >= self.y.low)
+        return curve.x[inside], np.minimum(curve.y[inside], self.y.high)
 
-    def line_places(self, line: LatencyLine, first: int, last: int, every: int = 1) -> list[tuple[int, int]]:
+    def cloud(self, curve: Curve) -> list[Cell]:
+        """Return a dot for each value."""
+        dots, (x, y) = self._no_dots(), self.values(curve)
+        dots[self._dot_rows(y), self.x.bins(x, dots.shape[1])] = True
+        return _cells(dots)
+
+    def line(self, column: Integers, values: Floats) -> list[Cell]:
+        """Return the values of columns of dots, without gaps between neighbours."""
+        dots = self._no_dots()
+        if len(column):
+            every = np.arange(column[0], column[-1] + 1)
+            row = self._dot_rows(np.interp(every, column, values))
+            before, rows = np.append(row[:1], row[:-1]), np.arange(dots.shape[0])[:, None]
+            dots[:, every] = (rows >= np.minimum(row, before)) & (rows <= np.maximum(row, before))
+        return _cells(dots)
+
+    def line_places(self, line: LatencyLine, first: int, last: int, every: int) -> list[tuple[int, int]]:
         """Return the columns from `first` to `last` divisible by `every`, with the rows of a line inside the frame."""
         columns = np.arange(-(-first // every) * every, last + 1, every)
         y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
@@ -88,25 +90,24 @@ class Frame(msgspec.Struct, frozen=True):
             for column, at in zip(columns[inside].tolist(), y[inside].tolist(), strict=True)
         ]
 
-    def _dots(self, column: Integers, least: Floats, largest: Floats) -> npt.NDArray[np.bool_]:
-        """Return the dots from the least to the largest of every column, without gaps between neighbours."""
-        n_dots_down = self.n_rows * _DOTS_DOWN
-        dots = np.zeros((n_dots_down, self.n_columns * DOTS_ACROSS), bool)
-        if not len(column):
-            return dots
-        every = np.arange(column[0], column[-1] + 1)
-        # dots count from the top, so the largest value has the smallest number
-        top, bottom = (
-            n_dots_down - 1 - self.y.dots(np.interp(every, column, values), n_dots_down)
-            for values in (largest, least)
-        )
-        top[1:] = np.minimum(
-            top[1:], bottom[:-1]
-        )  # a column below its neighbour reaches up to it, and one above down
-        bottom[1:] = np.maximum(bottom[1:], top[:-1])
-        rows = np.arange(n_dots_down)[:, None]
-        dots[:, every] = (rows >= top) & (rows <= bottom)
-        return dots
+    def _dot_rows(self, y: npt.ArrayLike) -> Integers:
+        """Return the rows of dots of values, 0 at the top."""
+        n_dots = self.n_rows * _DOTS_DOWN
+        return n_dots - 1 - self.y.dots(y, n_dots)
+
+    def _no_dots(self) -> Dots:
+        return np.zeros((self.n_rows * _DOTS_DOWN, self.n_columns * DOTS_ACROSS), bool)
+
+
+def _cells(dots: Dots) -> list[Cell]:
+    """Return the braille characters of all dots."""
+    shape = dots.shape[0] // _DOTS_DOWN, _DOTS_DOWN, dots.shape[1] // DOTS_ACROSS, DOTS_ACROSS
+    bits = np.einsum("rdce,de->rc", dots.reshape(shape), _BITS)
+    rows, at = np.nonzero(bits)
+    return [
+        (column, row, chr(_BLANK + each))
+        for column, row, each in zip(at.tolist(), rows.tolist(), bits[rows, at].tolist(), strict=True)
+    ]
 
 
 class Ink(NamedTuple):
@@ -119,10 +120,11 @@ class _Canvas:
         self.rows = [[(" ", Ink())] * columns for _ in range(rows)]
 
     def add(self, cells: Iterable[Cell], ink: Ink) -> None:
-        """Add the dots of braille characters to those already there."""
+        """Add the dots of braille characters to those already there; a bright one takes the place of a faint one."""
         for column, row, dots in cells:
-            old = self.rows[row][column][0]
-            self.rows[row][column] = (dots if old == " " else chr(ord(old) | ord(dots)), ink)
+            old, below = self.rows[row][column]
+            is_covered = old == " " or (below.is_faint and not ink.is_faint)
+            self.rows[row][column] = (dots if is_covered else chr(ord(old) | ord(dots)), ink)
 
     def put(self, column: int, row: int, text: str, ink: Ink, *, where_blank: bool = False) -> None:
         for at, character in enumerate(text, min(column, len(self.rows[0]) - len(text))):
@@ -147,8 +149,8 @@ def plot_text(figure: LineChart, width: int, height: int, color: bool) -> str:
 def draw(figure: LineChart, width: int, height: int) -> tuple[list[list[tuple[str, Ink]]], Frame]:
     """Return rows of text with their ink.
 
-    Values are dots with paler errors or single steps behind them, the fit is dashes with the curve's letter, the limit
-    points. Steps beyond the y axis are marked at its top.
+    Values are a line with paler errors or single steps behind it, the fit is dashes, the limit points.
+    Steps beyond the y axis are at its top.
     """
     n_rows = max(height - 4, 1)
     n_x_ticks, n_y_ticks = max(2, (width - _Y_LABEL) // 12), max(3, n_rows // 3)
@@ -179,17 +181,17 @@ def _draw_curves(canvas: _Canvas, frame: Frame, figure: LineChart) -> None:
     shown.sort(key=lambda pair: not pair[0].dimmed)
     drawn = [(one, ink, frame.columns(one)) for one, ink in shown]
     for one, ink, found in drawn:
-        if not one.dimmed:
-            band = frame.cells(found.column, found.least, found.largest, every_fourth=True)
-            canvas.add(band, Ink(ink.curve, is_faint=True))
-        canvas.add(frame.cells(found.column, found.typical, found.typical), ink)
+        faint = Ink(ink.curve, is_faint=True)
+        if not one.dimmed and one.error is None:
+            canvas.add(frame.cloud(one), faint)
+        elif not one.dimmed:
+            for end in (found.least, found.largest):
+                canvas.add(frame.line(found.column, end), faint)
+        canvas.add(frame.line(found.column, found.typical), ink)
     for one, ink, found in drawn:
         if len(found.column):
             _draw_points(canvas, frame, one, ink)
             _draw_lines(canvas, frame, one, ink, found)
-        if one.error is None and not one.dimmed:  # values with an error scatter at first
-            for column in np.unique(found.column[found.largest > frame.y.high] // DOTS_ACROSS).tolist():
-                canvas.put(column, 0, "▲", ink)
 
 
 def _y_labels(y: Axis, n_ticks: int) -> dict[float, str]:
@@ -213,28 +215,24 @@ def _x_axis_lines(frame: Frame, n_ticks: int) -> tuple[str, str]:
 
 def _draw_points(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink) -> None:
     """Mark each of a few values."""
-    x, y = frame.x, frame.y
     if len(one.x) <= FEW:
-        inside = (one.x >= x.low) & (one.x <= x.high) & (one.y >= y.low) & (one.y <= y.high)
-        for at, value in zip(one.x[inside].tolist(), one.y[inside].tolist(), strict=True):
-            canvas.put(int(x.bins(at, frame.n_columns)), frame.row(value), "•", ink)
+        x, y = frame.values(one)
+        for at, value in zip(x.tolist(), y.tolist(), strict=True):
+            canvas.put(int(frame.x.bins(at, frame.n_columns)), frame.row(value), "•", ink)
 
 
 def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
-    """Draw the limit as points and the fit as dashes, and write the letter: along the fit, or at the end."""
+    """Draw the limit as points and the fit as dashes, and write the letter near the end, in a column of its own."""
     index = ink.curve or 0
     first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
-    if one.limit is not None:
+    if one.limit is not None and not one.dimmed:
         for column, row in frame.line_places(one.limit, first, last, _POINT_EVERY):
             canvas.put(column, row, "·", ink, where_blank=True)
-    if one.fit is None or one.dimmed:
-        canvas.put(last, frame.row(float(values.typical[-1])), letter(index), ink)
-        return
-    for column, row in frame.line_places(one.fit, first, last, _DASH_EVERY):
-        canvas.put(column, row, "╌", ink)
-    for column, row in frame.line_places(one.fit, first, last):
-        if (column + _LETTER_SHIFT * index) % _LETTER_EVERY == 0:
-            canvas.put(column, row, letter(index), ink)
+    if one.fit is not None and not one.dimmed:
+        for column, row in frame.line_places(one.fit, first, last, _DASH_EVERY):
+            canvas.put(column, row, "╌", ink)
+    at = max(0, len(values.column) - 1 - _LETTER_SHIFT * index)
+    canvas.put(int(values.column[at]) // DOTS_ACROSS, frame.row(float(values.typical[at])), letter(index), ink)
 
 
 def _curve_parts(one: Curve, frame: Frame) -> list[str]:

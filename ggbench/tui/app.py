@@ -61,7 +61,6 @@ _SCREENS = {
     "library": "ggbench.tui.screens.library:LibraryScreen",
     "run": "ggbench.tui.screens.run:RunScreen",
     "results": "ggbench.tui.screens.results:ResultsScreen",
-    "pulls": "ggbench.tui.screens.pulls:PullsScreen",
 }
 
 
@@ -86,11 +85,12 @@ class GgbenchApp(App[None]):
         Binding(
             "1", "switch_mode('library')", "Library", show=False, tooltip="Choose a model and plan its quants"
         ),
-        Binding("2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs of this session"),
+        Binding(
+            "2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs and downloads of this session"
+        ),
         Binding(
             "3", "switch_mode('results')", "Results", show=False, tooltip="Stored runs: open, compare, save"
         ),
-        Binding("4", "switch_mode('pulls')", "Pulls", show=False, tooltip="Downloads of this session"),
         Binding(
             "question_mark", "show_help", "Help", key_display="?", tooltip="Keys, and what the numbers mean"
         ),

@@ -25,9 +25,6 @@ from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize
 
-_TEXT_TAIL = 4000
-"""Maximum number of characters of decoded text to keep."""
-
 Integers = npt.NDArray[np.int64]
 
 
@@ -55,8 +52,6 @@ class LiveJob:
         """The last measurement other than samples, in one line."""
         self.n_total = 0
         """Steps to time; 0 before the first."""
-        self.text = ""
-        """The last decoded characters, as returned by the model."""
         self.answers: tuple[tuple[Probe, BracketEnds], ...] = ()
         """A search's probes, each with the resulting bracket."""
         self.observations: tuple[object, ...] = ()
@@ -75,7 +70,7 @@ class LiveJob:
             case SamplesTimed():
                 self.n_total, self.working = record.n_total, None
                 self.pace.update(record.n_done, record.n_total)
-                self.append(record.first_position, record.step_ns, record.text)
+                self.append(record.first_position, record.step_ns)
             case Working():
                 self._work(record)
             case ModelReady():
@@ -114,11 +109,10 @@ class LiveJob:
         """Whole seconds since the current trial began; None if there is none."""
         return None if self.question is None else int(time.monotonic() - self._asked_at_s)
 
-    def append(self, first_position: int, step_ns: Sequence[int], text: str) -> None:
+    def append(self, first_position: int, step_ns: Sequence[int]) -> None:
         """Add consecutive steps; arrays held by a reader do not change."""
         self._positions.extend(range(first_position, first_position + len(step_ns)))
         self._step_ns.extend(step_ns)
-        self.text = (self.text + text)[-_TEXT_TAIL:]
         self.n_done += len(step_ns)  # last: a reader looks at this before it takes the arrays
 
     def plotted(self, name: str, *, behind: PlottedRun | None = None) -> PlottedRun:

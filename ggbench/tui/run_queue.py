@@ -51,6 +51,8 @@ _STATES: dict[Stage, WorkState] = {
     "probe": WorkState.SEARCHING,
     "score": WorkState.SCORING,
 }
+_ENDINGS = {Outcome.COMPLETED: WorkState.DONE, Outcome.CANCELLED: WorkState.STOPPED}
+"""Any other is a failure."""
 
 
 class QueueItem(WorkItem, frozen=True):
@@ -77,8 +79,6 @@ class RunQueue(WorkQueue[QueueItem]):
         """Those that have not started."""
         self._cancel = threading.Event()
         """Cancels the running job; each job has its own."""
-        self._left_as = WorkState.CANCELLED
-        """The running job's state after the user stops it."""
         self._context: RunContext | None = None
         self.is_paused = False
         """Whether decoding is paused and no job starts."""
@@ -111,23 +111,16 @@ class RunQueue(WorkQueue[QueueItem]):
     def resume(self) -> None:
         self._set_paused(False)
 
-    def skip(self) -> None:
-        """Stop the running job, keeping its measurements, and start the next."""
-        self._leave(WorkState.SKIPPED)
-
-    def remove(self, *item_ids: int, reason: str = "removed from the queue") -> None:
-        """Take jobs out of the queue, except those that have started."""
+    def stop(self, *item_ids: int) -> None:
+        """Stop the job if it is running, keeping its measurements, and take those that wait out of the queue."""
         with self._changed:
-            for item_id in item_ids:
-                if (item := self._items[item_id]).state is WorkState.WAITING:
-                    self._items[item_id] = replace(item, state=WorkState.CANCELLED, reason=reason)
-                    del self._jobs[item_id]
+            for item in (self._items[item_id] for item_id in item_ids):
+                if item.state is WorkState.WAITING:
+                    self._items[item.id] = replace(item, state=WorkState.STOPPED)
+                    del self._jobs[item.id]
+                elif item.state.is_at_work:
+                    self._cancel.set()
         self._report()
-
-    def cancel(self) -> None:
-        """Stop the running job like `skip`, and cancel all waiting jobs."""
-        self.remove(*self._items, reason="cancelled before it started")
-        self._leave(WorkState.CANCELLED)
 
     def _stop_work(self) -> None:
         self._cancel.set()
@@ -142,16 +135,10 @@ class RunQueue(WorkQueue[QueueItem]):
             self._changed.notify_all()
         self._report()
 
-    def _leave(self, state: WorkState) -> None:
-        with self._changed:
-            if self.running is not None:
-                self._left_as = state
-                self._cancel.set()
-
     def _begin(self, waiting: QueueItem) -> QueueItem | None:
         if self.is_paused:
             return None
-        self._cancel, self._left_as = threading.Event(), WorkState.CANCELLED
+        self._cancel = threading.Event()
         return replace(waiting, state=WorkState.PREPARING)
 
     def _work_on(self, item: QueueItem) -> None:
@@ -188,7 +175,7 @@ class RunQueue(WorkQueue[QueueItem]):
             for record in progress:
                 self._take(item, live, record)
         if not self._items[item.id].state.is_over:
-            self._update(item.id, state=self._left_as, reason="stopped before it started")
+            self._update(item.id, state=WorkState.STOPPED)
 
     def _take(self, item: QueueItem, live: LiveJob, record: Progress) -> None:
         live.take(record)
@@ -208,11 +195,8 @@ class RunQueue(WorkQueue[QueueItem]):
                 self._report()
             case Finished(run=run):
                 self.store_error = record.store_error or self.store_error
-                states = {Outcome.COMPLETED: WorkState.DONE, Outcome.CANCELLED: self._left_as}
-                state, run_id = (
-                    states.get(run.outcome, WorkState.FAILED),
-                    run.run_id or self._items[item.id].run_id,
-                )
+                state = _ENDINGS.get(run.outcome, WorkState.FAILED)
+                run_id = run.run_id or self._items[item.id].run_id
                 self._update(item.id, state=state, reason=run.reason, run=run, run_id=run_id)
 
     def _plot(self, live: LiveJob) -> None:

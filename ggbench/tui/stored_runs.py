@@ -6,27 +6,36 @@ unreadable one must not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from ggbench.errors import UsageError
+from ggbench.models.subject import Subject
 from ggbench.runs.store.database import Store
 from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.names import quant_name
 from ggbench.text import sanitize
 from ggbench.units import counted
+
+if TYPE_CHECKING:
+    from ggbench.models.targets import Target
+    from ggbench.tui.host import Services
 
 _NAMED_RUNS = 8
 """Maximum number of runs listed by number in a question."""
 
 
-MOST_LISTED = 5000
+MOST_LISTED = 1000
 """Maximum number of runs to list: the newest."""
-_FIRST_READ = 500
-"""Number of the newest runs to show before the others have been read."""
 
 
-def read_runs(store: Store, known: Mapping[int, ListedRun]) -> Iterator[tuple[ListedRun, ...]]:
-    """Yield the newest runs, newest first, then all that are listed, reusing those of `known` that did not change.
+def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, ...]:
+    """Return the newest runs, newest first, reusing those of `known` that did not change.
 
-    Raises StoreError.
+    Their models are named and the text to search is prepared, which takes longer than a key press. Raises StoreError.
     """
     runs = []
     for run_id, state, n_samples in store.run_states(MOST_LISTED):
@@ -35,13 +44,6 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> Iterator[tuple[Li
             runs.append(before)
         else:
             runs += [ListedRun.of(stored, store) for stored in store.load_runs((run_id,))]
-        if len(runs) == _FIRST_READ > len(known):
-            yield _searchable(runs)
-    yield _searchable(runs)
-
-
-def _searchable(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:
-    """Return the runs with their models named and the text to search prepared, which takes longer than a key press."""
     named = named_runs(runs)
     for run in named:
         run.searched  # noqa: B018 - computed once
@@ -62,3 +64,14 @@ def describe_runs(runs: Sequence[ListedRun]) -> str:
         return f"run {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
     return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
+
+
+def stored_target(services: Services, subject: Subject) -> Target:
+    """Return the target of a stored run: its own file if that is still here. Raises like `resolve`, and UsageError."""
+    if Path(subject.file).is_file():
+        (found,) = services.resolve(subject.file)
+        return replace(found, model=subject.model, quant=subject.quant, provenance=subject.source)
+    (found,) = services.resolve(subject.model, [subject.quant])
+    if found.download_bytes:
+        raise UsageError(f"{quant_name(subject)} is not on this disk", "press p on it in the Library")
+    return found

@@ -29,7 +29,7 @@ _NOTIFY_INTERVAL_S = 0.25
 
 
 class WorkState(enum.StrEnum):
-    """An item's state, in words for people; the last five are final."""
+    """An item's state, in words for people; the last three are final."""
 
     WAITING = "waiting"
     DOWNLOADING = "downloading"
@@ -41,17 +41,11 @@ class WorkState(enum.StrEnum):
     SCORING = "scoring the text"
     DONE = "done"
     FAILED = "failed"
-    SKIPPED = "skipped"
-    CANCELLED = "cancelled"
     STOPPED = "stopped"
 
     @property
     def is_over(self) -> bool:
-        return self in (WorkState.DONE, WorkState.FAILED) or self.is_left
-
-    @property
-    def is_left(self) -> bool:
-        return self in (WorkState.SKIPPED, WorkState.CANCELLED, WorkState.STOPPED)
+        return self in (WorkState.DONE, WorkState.FAILED, WorkState.STOPPED)
 
     @property
     def is_at_work(self) -> bool:
@@ -60,9 +54,12 @@ class WorkState(enum.StrEnum):
 
 
 GLYPHS = {
-    WorkState.WAITING: "·", WorkState.DOWNLOADING: "↓", WorkState.DONE: "✓", WorkState.FAILED: "✗",
-    WorkState.SKIPPED: "–", WorkState.CANCELLED: "–", WorkState.STOPPED: "–",
-}  # fmt: skip
+    WorkState.WAITING: "·",
+    WorkState.DOWNLOADING: "↓",
+    WorkState.DONE: "✓",
+    WorkState.FAILED: "✗",
+    WorkState.STOPPED: "–",
+}
 """Glyphs of states, the same in every list."""
 
 

@@ -35,7 +35,7 @@ def test_a_narrow_terminal_keeps_the_model_and_the_time_left(monkeypatch: pytest
     name = "SmolLM2-135M-Instruct q4_1"
     view = view_of(Output(), (name,))
     view.draw(Started("decode", "m", "q4_1", 0, 1))
-    view.draw(SamplesTimed("decode", 26, tuple(15_000_000 + 9_000 * n for n in range(406)), 406, 600, ""))
+    view.draw(SamplesTimed("decode", 26, tuple(15_000_000 + 9_000 * n for n in range(406)), 406, 600))
     view.refresh()
     drawn = terminal.text
     view.close()

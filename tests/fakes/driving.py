@@ -157,7 +157,7 @@ def runs_table(app: GgbenchApp) -> RunsTable:
 
 
 def shown(app: GgbenchApp) -> list[int]:
-    return [run.run_id for run in runs_table(app).listed()]
+    return [run.run_id for run in runs_table(app).shown.values()]
 
 
 def chosen(app: GgbenchApp) -> int | None:

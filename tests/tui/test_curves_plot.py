@@ -61,7 +61,7 @@ def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
         drawn = "".join(app.text)
         assert all(character in drawn for character in "a╌·")
         assert any("\u2801" <= character <= "\u28ff" for character in drawn)
-        assert app.lines[0].startswith("latency")
+        assert str(app.plot.border_title).startswith("latency of one token")
 
     drive(steps)
 
@@ -72,7 +72,6 @@ def test_two_curves_have_a_legend_and_letters() -> None:
         await pilot.pause()
         assert {"a", "b"} <= set("".join(app.text))
         assert app.lines[0] == "a q8_0   b [b]q2_k"
-        assert app.lines[1].startswith("latency")
         app.plot.show([latencies([series("q8_0", 20, dimmed=True)])])
         await pilot.pause()
         assert "╌" not in "".join(app.text)
@@ -99,7 +98,7 @@ def test_several_outliers_of_a_short_run_flatten_nothing_and_are_counted() -> No
         one.y[[3, 20, 41]] = 3000
         app.plot.show([latencies([one])])
         await pilot.pause()
-        assert "▲ 3 slower steps" in str(app.plot.render())
+        assert "▲ 3 slower steps" in str(app.plot.border_title)
         assert app.plot._ends()[1][1] < 100
 
     drive(steps)
@@ -119,7 +118,7 @@ def test_a_zoom_stays_while_more_samples_come() -> None:
         app.plot.show([latencies([series("q8_0", 20, n=2010)])])
         await pilot.pause()
         assert app.plot.view == view
-        app.plot.action_reset_scales()
+        app.plot.action_show_all()
         app.plot.show([latencies([series("q8_0", 20, n=2000)])])
         await pilot.pause()
         assert app.text == everything

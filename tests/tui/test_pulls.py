@@ -1,4 +1,4 @@
-"""Downloads in the background: the queue by itself, and the way from the Library to the Pulls screen."""
+"""Downloads in the background: the queue by itself, and the way from the Library to the Run screen."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -170,9 +170,7 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
         queue = WatchedQueue(app.pull_queue)
         await press(app, pilot, "p")
         await queue.idle()
-        shown = await press(app, pilot, "4")
-        assert "✓ done" in shown
-        assert "100 %" in shown
+        assert "✓ maker/tiny-gguf q8_0" in await press(app, pilot, "2")
         shown = await press(app, pilot, "1")
         assert "on this disk" in shown
         models = app.screen.query_one(ModelTree)
@@ -203,17 +201,19 @@ def test_much_is_asked_about_and_a_stopped_part_is_kept(
         assert not app.is_busy
         hub.fail("*tiny-q8_0.gguf", Hang(size // 2))
         queue = WatchedQueue(app.pull_queue)
-        await press(app, pilot, "p", "y", "4")
+        await press(app, pilot, "p", "y", "2")
         await queue.reach(lambda queue: (queue.items[0].done_bytes or 0) > 1000)
-        assert "↓ downloading" in await press(app, pilot, "r")
-        await press(app, pilot, "x")
+        await settle(app, pilot)
+        assert "↓ maker/tiny-gguf q8_0" in words_of(app)
+        await press(app, pilot, "d")
         await queue.idle()
-        shown = await press(app, pilot, "r")
-        assert "– stopped" in shown
+        await settle(app, pilot)
+        assert "  stopped" in words_of(app)
         sent_before = hub.sent_bytes()
         await press(app, pilot, "enter")
         await queue.idle()
-        assert "✓ done" in await press(app, pilot, "r")
+        await settle(app, pilot)
+        assert "✓ maker/tiny-gguf q8_0" in words_of(app)
         assert hub.sent_bytes() - sent_before < size
 
     drive(GgbenchApp(online), steps, (120, 30))

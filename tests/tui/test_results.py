@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -12,15 +13,16 @@ from textual.widgets import Input, Label
 from textual.worker import WorkerFailed
 
 from ggbench.errors import StoreError
+from ggbench.models.subject import Subject
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.text import has_words
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
-from ggbench.tui.screens.measured import MeasuredScreen
 from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.stored_runs import read_runs
+from ggbench.tui.stored_runs import read_runs, stored_target
 from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.tui.widgets.opened_runs import OpenedRuns
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import burst, check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
 from tests.fakes.measured import put_run, start
@@ -31,16 +33,26 @@ Page = Pilot[None]
 pytestmark = pytest.mark.usefixtures("start_with_results")
 
 
+def rows_of(app: GgbenchApp) -> list[list[str]]:
+    """The words of each run in view, of a table that is alone."""
+    lines = [line.strip("│╭╰ ").removeprefix("●").split() for line in words_of(app).splitlines()[3:]]
+    return [line for line in lines if line and line[0].isdecimal()]
+
+
+def opened(app: GgbenchApp) -> list[int | None]:
+    return app.screen.query_one(OpenedRuns).run_ids
+
+
 def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert shown(app) == [4, 3, 2, 1]
-        lines = words_of(app).splitlines()
-        assert lines[1] == " 4 runs"
-        assert lines[2] == "  run  kind    quant   W tokens/ms         B ms  speed tok/s  outcome"
-        assert lines[4].split() == ["4", "decode", "q2_k", "—", "—", "97.6", "interrupted"]
-        await pilot.resize_terminal(60, 24)
+        assert " 4 runs " in words_of(app).splitlines()[1]
+        run, *_ = rows_of(app)
+        assert run == ["4", "twin:qwen1.5-0.5b", "q2_k", "decode", "97.6", "interrupted"]
+        await pilot.resize_terminal(200, 24)
         await settle(app, pilot)
-        assert words_of(app).splitlines()[2].split() == ["run", "kind", "quant", "speed", "tok/s", "outcome"]
+        expected = "3 twin:qwen1.5-0.5b q8_0 decode 47.79 ±0.16 17.03 ±0.18 391 ±16 completed 25 3,000 f16 llama.cpp"
+        assert " ".join(rows_of(app)[1]).startswith(expected)
 
     look(steps)
 
@@ -75,14 +87,15 @@ def test_a_long_list_scrolls_with_its_cursor(look: Look, path: Path) -> None:
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "end")
-        assert "\n    1  decode" in words_of(app)
+        assert rows_of(app)[-1][0] == "1"
         await pilot.resize_terminal(80, 16)
         await settle(app, pilot)
         assert chosen(app) == 1
-        assert "\n    1  decode" in words_of(app)
+        assert rows_of(app)[-1][0] == "1"
         await press(app, pilot, "pageup")
         assert chosen(app) not in (1, 200)
-        assert "\n  200  decode" in await press(app, pilot, "home")
+        await press(app, pilot, "home")
+        assert rows_of(app)[0][0] == "200"
 
     look(steps)
 
@@ -94,8 +107,7 @@ def test_the_mouse_chooses_and_opens(look: Look, filled: Path) -> None:
         await pilot.click(RunsTable, offset=(20, 3))
         await pilot.click(RunsTable, offset=(20, 3))
         await settle(app, pilot)
-        assert isinstance(app.screen, MeasuredScreen)
-        assert "Run 3" in words_of(app)
+        assert opened(app) == [3]
 
     look(steps)
 
@@ -199,13 +211,13 @@ def test_what_another_process_stores_is_shown_without_a_key(look: Look, filled: 
         with Store.open(filled) as store:
             run_id = store.begin(start(quant="q2_k"))
             assert await look_again() == [5, 4, 3, 2, 1]
-            assert words_of(app).splitlines()[4].endswith("running")
+            assert "running" in rows_of(app)[0]
             store.append_samples(run_id, "decode/p25/b1/r0", 26, [10_000_000] * 9)
             await look_again()
-            assert runs_table(app).listed()[0].stored.n_samples == 0
+            assert runs_table(app).runs[0].stored.n_samples == 0
             store.finish(run_id, listed_run(store.load_run(1)))
             await look_again()
-            assert words_of(app).splitlines()[4].endswith("completed")
+            assert "completed" in rows_of(app)[0]
             store.delete_run(3)
             assert await look_again() == [5, 4, 2, 1]
             for keys in (("enter",), ("s", "c")):  # opening or saving a run that is gone says so
@@ -237,7 +249,7 @@ def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, dr
         assert "nobody foresaw this" in message(app)
         works = True
         await press(app, pilot, "r", "enter")
-        assert isinstance(app.screen, MeasuredScreen)
+        assert opened(app) == [4]
 
     drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
 
@@ -245,25 +257,39 @@ def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, dr
 def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "end", "enter")
-        assert isinstance(app.screen, MeasuredScreen)
-        assert "Run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
-        whole = words_of(app)
+        assert opened(app) == [1]
+        assert "run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
         assert "Model" in await press(app, pilot, "w")
-        assert await press(app, pilot, "w") == whole
-        details = app.focused
+        assert "Model" not in await press(app, pilot, "w")
         app.screen.query_one(CurvesPlot).focus()
+        whole = await press(app, pilot, "0")
         assert await press(app, pilot, "+") != whole
-        app.screen.set_focus(details)
-        assert await press(app, pilot, "r") == whole
+        assert await press(app, pilot, "0") == whole
         await press(app, pilot, "escape", "k", "enter")
         assert "out of memory" in words_of(app)
-        saved = await press(app, pilot, "s")
-        assert "c  CSV" in saved and "SVG" not in saved  # without samples there is no picture to save
-        opened = app.screen
-        await press(app, pilot, "s")
-        assert app.screen is opened
+        await press(app, pilot, "s", "s")
+        assert "nothing to draw" in message(app)
 
     look(steps, (140, 45))
+
+
+def test_the_list_is_beside_what_is_open_where_there_is_room(look: Look, filled: Path) -> None:
+    """Another run is opened in its place; the list is what another screen leads back to."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        assert opened(app) == [4] and runs_table(app).display
+        runs_table(app).focus()
+        await press(app, pilot, "j", "enter")
+        assert opened(app) == [3]
+        await pilot.resize_terminal(120, 36)
+        await settle(app, pilot)
+        assert "outcome" not in words_of(app)
+        await press(app, pilot, "1", "3")
+        assert not app.screen.query(OpenedRuns)
+        assert "outcome" in words_of(app)
+
+    look(steps, (200, 50))
 
 
 def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
@@ -272,11 +298,12 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         await press(app, pilot, "c")
         assert "Mark two or more finished runs" in message(app)
         await press(app, pilot, "j", "j", "space", "c")
-        assert isinstance(app.screen, MeasuredScreen)
         text = words_of(app)
-        assert "Comparing runs 1 with 3" in text
+        assert "runs 1 with 3" in text
         assert "one run each, not a verdict" in text
         assert len((await press(app, pilot, "w")).split()) > 30
+        await press(app, pilot, "y")
+        assert "| speed tok/s |" in app.clipboard
         await press(app, pilot, "escape")
         assert "2 marked" in words_of(app)
 
@@ -290,12 +317,13 @@ def test_repeated_runs_are_compared_by_their_means(look: Look, path: Path) -> No
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         words = " ".join((await press(app, pilot, *["space", "j"] * 4, "c")).split())
-        assert "Comparing runs 1, 3 with 2, 4" in words
+        assert "runs 1, 3 with 2, 4" in words
         await press(app, pilot, "escape", "space", "k", "space", "home", "j")  # runs 3 and 4 are left
         words = " ".join((await press(app, pilot, "c")).split())
-        assert "Comparing runs 3 with 4" in words
-        question = " ".join((await press(app, pilot, "b")).replace("│", " ").split())
-        assert "Measure q4_k_m (run 3) and q2_k (run 4) again, 4 times each, in" in question
+        assert "runs 3 with 4" in words
+        await press(app, pilot, "b")
+        question = str(app.screen.query_one(Label).content)
+        assert "Measure q4_k_m (run 3) and q2_k (run 4) again, 4 times each, in turns?" in question
 
     look(steps, (120, 50))
 
@@ -308,7 +336,8 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
         await burst(app, pilot, "home", "enter")
         assert "Save run 4" in await press(app, pilot, "s")
-        assert isinstance(app.screen_stack[-2], MeasuredScreen)
+        await press(app, pilot, "escape")
+        assert opened(app) == [4]
 
     look(steps)
 
@@ -383,24 +412,14 @@ def test_the_run_at_the_cursor_or_the_marked_ones_are_deleted_after_a_question(l
 
 
 def test_runs_are_listed_by_model(look: Look, filled: Path) -> None:
-    """Each model's runs are below its name, the model of the newest first; the cursor moves over the runs alone."""
+    """Each model's runs are together, the model of the newest first."""
     with Store.open(filled) as store:
         put_run(store, start(model="another-1b"), n_gen=30)
         put_run(store, start(quant="q5_0"), n_gen=30)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert shown(app) == [6, 4, 3, 2, 1, 5]
-        lines = words_of(app).splitlines()
-        assert lines[3] == "twin:qwen1.5-0.5b"
-        assert lines[9] == "another-1b"
-        await press(app, pilot, "end")
-        assert chosen(app) == 5
-        await press(app, pilot, "k")
-        assert chosen(app) == 1
-        await pilot.click(RunsTable, offset=(20, 7))
-        assert chosen(app) == 1
-        await pilot.click(RunsTable, offset=(20, 8))
-        assert chosen(app) == 5
+        assert [row[1] for row in rows_of(app)] == ["twin:qwen1.5-0.5b"] * 5 + ["another-1b"]
 
     look(steps)
 
@@ -410,7 +429,7 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
         store.begin(start())
 
         async def steps(app: GgbenchApp, pilot: Page) -> None:
-            assert words_of(app).splitlines()[4].endswith("running")
+            assert "running" in rows_of(app)[0]
             await press(app, pilot, "d", "y")
             assert "still running" in message(app)
             assert "stop it first" in message(app)
@@ -422,7 +441,7 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
             await press(app, pilot, "escape", "r", "home", "space", "end", "space", "c")
             assert "Mark two or more finished runs" in message(app)
             await press(app, pilot, "home", "j", "space", "c")
-            assert "Comparing runs 2 with 3" in words_of(app)
+            assert "runs 2 with 3" in words_of(app)
 
         look(steps)
 
@@ -441,21 +460,18 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(filled: Path, chang
         connection.execute(f"UPDATE runs SET {change} WHERE id = 1")
     connection.close()
     with Store.open(filled) as store:
-        *_, runs = read_runs(store, {})
+        runs = read_runs(store, {})
     assert [run.run_id for run in runs] == [4, 3, 2, 1]
     assert reason in runs[-1].note
     assert [run for run in runs if has_words(run.searched, reason)] == [runs[-1]]
     assert (runs[-1].run is not None) == change.startswith("result")
 
 
-def test_the_newest_runs_are_shown_before_all_are_read(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What did not change is not read again."""
-    monkeypatch.setattr("ggbench.tui.stored_runs._FIRST_READ", 2)
+def test_what_did_not_change_is_not_read_again(filled: Path) -> None:
     with Store.open(filled) as store:
-        first, whole = read_runs(store, {})
-        assert [[run.run_id for run in runs] for runs in (first, whole)] == [[4, 3], [4, 3, 2, 1]]
+        whole = read_runs(store, {})
         store._connection.execute("UPDATE runs SET state = 'failed' WHERE id = 2")
-        (again,) = read_runs(store, {run.run_id: run for run in whole})
+        again = read_runs(store, {run.run_id: run for run in whole})
     assert [run is before for run, before in zip(again, whole, strict=True)] == [True, True, False, True]
     assert again[2].stored.state == "failed"
 
@@ -470,3 +486,15 @@ def test_a_run_that_cannot_be_read_is_not_opened(look: Look, filled: Path) -> No
         assert "another version of ggbench" in message(app)
 
     look(steps)
+
+
+def test_a_run_is_measured_again_with_its_own_file(tmp_path: Path, tiny_twin: Path, services: Services) -> None:
+    """Also where its name and quant no longer select one file; without its file, by its name."""
+    files = [tmp_path / f"{name}-q8_0.gguf" for name in ("a", "b")]
+    for file in files:
+        shutil.copy(tiny_twin, file)
+    stored = Subject(model=str(tmp_path), quant="q8_0", source="file", file=str(files[1]))
+    found = stored_target(services, stored)
+    assert (found.path, found.model, found.quant) == (files[1], stored.model, "q8_0")
+    files[1].unlink()
+    assert stored_target(services, stored).path == files[0]

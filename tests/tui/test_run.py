@@ -30,16 +30,8 @@ from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import (
-    DecodedText,
-    Lines,
-    QueueList,
-    bracket_lines,
-    gauge_lines,
-    number_lines,
-    queue_lines,
-)
-from ggbench.tui.work_queue import WorkState
+from ggbench.tui.widgets.run_panels import WorkList, bracket_lines, number_lines, queue_lines
+from ggbench.tui.work_queue import PullQueue, WorkState
 from tests.fakes.driving import settle
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.measured import start, start_search
@@ -63,6 +55,7 @@ class Host(App[None]):
         self.services = services
         self.watched = watched_runs(services)
         self.run_queue = self.watched.queue
+        self.pull_queue = PullQueue(lambda: None)
 
     def on_mount(self) -> None:
         self.switch_mode("run")
@@ -97,7 +90,11 @@ async def reach(host: Host, pilot: Pilot[None], reached: Callable[[RunQueue], bo
 
 
 def lines_of(host: Host) -> list[str]:
-    return [str(option.prompt) for option in host.screen.query_one(QueueList).options]
+    return [str(option.prompt) for option in host.screen.query_one("#queue", WorkList).options]
+
+
+def numbers_of(host: Host, name: str = "#numbers") -> list[str]:
+    return str(host.screen.query_one(name, Static).content).splitlines()
 
 
 def keys_of(host: Host) -> list[str]:
@@ -114,12 +111,11 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
         assert [line[0] for line in lines_of(host)] == ["▶", "·", "·"]
         assert host.screen.query_one(CurvesPlot).visible
-        assert {"Pause", "Skip", "Cancel all"} <= set(keys_of(host))
+        assert {"Pause", "Stop", "Stop all"} <= set(keys_of(host))
         (series,) = host.screen.query_one(CurvesPlot).figures[0].curves
         assert len(series.x) == 200
         assert series.limit is not None
-        numbers = host.screen.query_one("#numbers", Lines)
-        assert numbers.lines[0] == "decoding"
+        assert numbers_of(host)[0] == "decoding"
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         first, second, third = lines_of(host)
@@ -129,65 +125,41 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         assert "GGML_ASSERT" in second
         assert third.startswith("✓ b")
         assert [one.dimmed for one in host.screen.query_one(CurvesPlot).figures[0].curves] == [True, False]
-        host.screen.query_one(QueueList).highlighted = 1
-        await pilot.pause()
-        assert "GGML_ASSERT" in str(host.screen.query_one("#reason", Static).content)
 
     drive(services, steps)
 
 
-def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
+def test_keys_pause_and_stop(target: Target, tmp_path: Path) -> None:
     gates = Gate(), Gate()
     services = FakeServices(tmp_path, [gate.answer for gate in gates])
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add(decodes([target] * 3, 1000))
+        host.run_queue.add(decodes([target] * 4, 1000))
         await asyncio.to_thread(gates[0].reached.wait, 60)
-        await pilot.press("p")
+        await pilot.press("space")
         assert services.rigs[0].hold.is_set()
         assert lines_of(host)[0].startswith("‖")
-        assert "Resume" in keys_of(host)
-        assert "Pause" not in keys_of(host)
-        await pilot.press("p")
-        assert "Pause" in keys_of(host)
+        await pilot.press("space")
         assert not services.rigs[0].hold.is_set()
-        await pilot.press("s")
+        await pilot.press("down", "d", "up")
+        assert lines_of(host)[1].startswith("–")
+        await pilot.press("d")
         gates[0].opened.set()
         await asyncio.to_thread(gates[1].reached.wait, 60)
         await pilot.press("x")
         question = str(host.screen.query_one(Label).content)
-        assert question == "Cancel the running run and 1 waiting run? Measurements are kept."
+        assert question == "Stop the running run and 1 waiting run? Measurements are kept."
         await pilot.press("n")
-        assert lines_of(host)[2].startswith("·")
+        assert lines_of(host)[3].startswith("·")
         await pilot.press("x", "y")
         gates[1].opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
-        assert [line[0] for line in lines_of(host)] == ["–", "–", "–"]
-        assert "  skipped, 9" in lines_of(host)[0]
-        assert "  cancelled, 9" in lines_of(host)[1]
-        assert "Pause" not in keys_of(host)
+        assert [line[0] for line in lines_of(host)] == ["–"] * 4
+        assert "  stopped, 9" in lines_of(host)[0]
+        assert lines_of(host)[3].endswith("  stopped")
+        assert not {"Pause", "Stop", "Stop all"} & set(keys_of(host))
 
     drive(services, steps)
-
-
-def test_a_waiting_run_is_removed_with_a_key(target: Target, tmp_path: Path) -> None:
-    gate = Gate()
-
-    async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add(decodes([target] * 3, 1000))
-        await asyncio.to_thread(gate.reached.wait, 60)
-        await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
-        assert "Remove" not in keys_of(host)
-        await pilot.press("down")
-        assert "Remove" in keys_of(host)
-        await pilot.press("d")
-        assert "removed from the queue" in lines_of(host)[1]
-        assert "Remove" not in keys_of(host)
-        gate.opened.set()
-        await reach(host, pilot, lambda queue: not queue.is_busy)
-        assert [line[0] for line in lines_of(host)] == ["✓", "–", "✓"]
-
-    drive(FakeServices(tmp_path, [gate.answer]), steps)
 
 
 def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> None:
@@ -202,7 +174,7 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
         gate.opened.set()
         await host.watched.reach(lambda queue: not queue.is_busy)
         run_screen._look()
-        assert not str(run_screen.query_one(QueueList).options[0].prompt).startswith("✓")
+        assert not str(run_screen.query_one("#queue", WorkList).options[0].prompt).startswith("✓")
         await host.switch_mode("run")
         await pilot.pause()
         assert lines_of(host)[0].startswith("✓")
@@ -215,11 +187,8 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
         host.run_queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert "n_ctx 2,048 works: decoded at its end" in lines_of(host)[0]
-        assert host.screen.query_one("#bracket", Lines).lines[-1] == "2,048 works, 2,304 does not"
+        assert numbers_of(host, "#bracket")[-1] == "2,048 works, 2,304 does not"
         assert not host.screen.query_one(CurvesPlot).display
-        await pilot.press("t")
-        assert not host.screen.query_one(DecodedText).display
-        assert "Text" not in keys_of(host)
 
     drive(FakeServices(tmp_path, [small_context]), steps)
 
@@ -233,8 +202,7 @@ def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tm
         host.run_queue.add(decodes([target], 100))
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert lines_of(host)[0].startswith("✓")
-        reason = str(host.screen.query_one("#reason", Static).content)
-        assert "newer than this ggbench; update ggbench" in reason
+        assert "newer than this ggbench; update ggbench" in str(host.screen.query_one("#queue").border_title)
 
     drive(NoStore(tmp_path), steps)
 
@@ -247,41 +215,27 @@ def test_the_readings_of_a_run_are_shown_until_it_ends(target: Target, tmp_path:
         host.run_queue.add(decodes([target], 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         await reach(host, pilot, lambda queue: queue.live is not None and queue.live.reading is not None)
-        assert "CPU 50 %" in host.screen.query_one("#gauges", Lines).lines
+        assert "CPU 50 %" in numbers_of(host)
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
-        assert not host.screen.query_one("#gauges", Lines).lines
+        assert "CPU 50 %" not in numbers_of(host)
 
     drive(services, steps)
 
 
-def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.screen.add_class("-busy", "-text").remove_class("-mute")
-        widget = host.screen.query_one(DecodedText)
-        while widget.size.area < 20:  # until it has its place
-            await pilot.pause()
-        widget.text = "[bold]a\x1b[31mb\n\x07c"
-        assert widget.render().plain == "[bold]a[31mb c"
-        widget.text = ""
-        assert widget.render().plain == "no text"
-        widget.text = "x" * 100_000 + "end"
-        assert widget.render().plain.endswith("xend")
-        assert len(widget.render().plain) <= widget.size.area
-
-    drive(FakeServices(tmp_path), steps)
+def test_names_cannot_steer_the_terminal() -> None:
     item = QueueItem(
         Subject(model="a\x1b[2Jb", quant="q8_0", source="file"), "decode", id=0, state=WorkState.FAILED,
         reason="no\x1b]0;title\x07 luck",
     )  # fmt: skip
-    assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]
+    assert queue_lines([item], {}, is_paused=False) == ["✗   a[2Jb q8_0  decode  no]0;title luck"]
 
 
 class _ListApp(App[None]):
-    CSS = "QueueList { height: 5; border: none; }"
+    CSS = "WorkList { height: 5; border: none; }"
 
     def compose(self) -> ComposeResult:
-        yield QueueList()
+        yield WorkList("queue", "", id="queue")
 
 
 def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
@@ -290,7 +244,7 @@ def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
     def state(index: int) -> WorkState:
         if index == current:
             return WorkState.DECODING
-        return WorkState.SKIPPED if index < current else WorkState.WAITING
+        return WorkState.STOPPED if index < current else WorkState.WAITING
 
     return [
         QueueItem(Subject(model="model", quant=f"q{index}", source="file"), "decode", id=index, state=state(index))
@@ -302,10 +256,11 @@ def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
     async def steps() -> None:
         app = _ListApp()
         async with app.run_test(size=(60, 10)) as pilot:
-            shown = app.query_one(QueueList)
+            shown = app.query_one(WorkList)
 
             async def run(current: int) -> int | None:
-                shown.show(_items(current), {}, paused=False)
+                items = _items(current)
+                shown.show(items, queue_lines(items, {}, is_paused=False))
                 await settle(app, pilot)
                 return shown.highlighted
 
@@ -331,7 +286,7 @@ def grown(n: int) -> LiveJob:
     live = LiveJob(0)
     live.n_total = 10_000
     for first in range(26, 26 + n, 50):
-        live.append(first, [10_000_000 + (position - 1) * 5_000 for position in range(first, first + 50)], "ab")
+        live.append(first, [10_000_000 + (position - 1) * 5_000 for position in range(first, first + 50)])
     return live
 
 
@@ -348,7 +303,7 @@ def test_the_time_left_is_that_of_the_rest_at_the_rate_of_the_last_seconds() -> 
     live = LiveJob(0, settings=DecodeSettings(1000, n_prompt=0, repeat=3))
     live.pace = Pace(iter((0.0, 10.0, 20.0, 30.0)).__next__)
     for n_done in (10, 20, 40, 60):
-        live.take(SamplesTimed("decode", 1, (10_000_000,), n_done, 3000, ""))
+        live.take(SamplesTimed("decode", 1, (10_000_000,), n_done, 3000))
     assert live.pace.left_s == pytest.approx(2940 / 2)
     assert latency_figure([live.plotted("q8_0")]).x_end == 1000
 
@@ -356,7 +311,7 @@ def test_the_time_left_is_that_of_the_rest_at_the_rate_of_the_last_seconds() -> 
 def test_an_earlier_run_is_drawn_as_far_as_the_new_one_goes() -> None:
     earlier, live = grown(1000), LiveJob(1)
     live.n_total = 200
-    live.append(26, [10_000_000] * 40, "")
+    live.append(26, [10_000_000] * 40)
     newer = live.plotted("newer")
     figure = latency_figure([earlier.plotted("earlier", behind=newer), newer])
     assert (figure.x_end, len(figure.curves[0].x), figure.curves[0].dimmed) == (225, 200, True)
@@ -365,7 +320,7 @@ def test_an_earlier_run_is_drawn_as_far_as_the_new_one_goes() -> None:
 def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
     """Flat samples have no W; a line through them would look like a fit."""
     live = LiveJob(0)
-    live.append(26, [10_000_000 + 100_000 * (position % 7) for position in range(1000)], "")
+    live.append(26, [10_000_000 + 100_000 * (position % 7) for position in range(1000)])
     numbers = live.numbers()
     assert numbers.fit is not None
     assert (numbers.fit.w_tokens_per_ms, numbers.fit.b_ms) == (None, None)
@@ -383,18 +338,16 @@ def test_a_series_has_the_fit_and_the_limit() -> None:
     assert np.allclose(series.y[:2], [10.125, 10.13])
 
 
-def test_a_live_job_keeps_what_a_reader_took_and_a_tail_of_its_text() -> None:
+def test_a_live_job_keeps_what_a_reader_took() -> None:
     live = LiveJob(0)
     assert live.numbers().latency is None
     live = grown(1000)
     before = live.plotted("q8_0").step_ns
     kept = before.copy()
-    live.append(1026, [1] * 5000, "x" * 10_000)
+    live.append(1026, [1] * 5000)
     plotted = live.plotted("q8_0")
     assert plotted.positions.tolist() == list(range(26, 6026))
     assert (before == kept).all() and (plotted.step_ns[:1000] == kept).all()
-    live.append(6026, [1], "end")
-    assert live.text.endswith("xend") and len(live.text) < 5000
 
 
 def test_few_tokens_show_neither_w_nor_b() -> None:
@@ -414,7 +367,7 @@ def test_a_job_that_ended_shows_what_is_stored() -> None:
 
 def test_files_and_kv_types_of_one_quant_are_told_apart_in_the_queue() -> None:
     def names(*items: QueueItem) -> list[str]:
-        return [each[4:].split("  ")[0] for each in queue_lines(items, {}, paused=False)]
+        return [each[4:].split("  ")[0] for each in queue_lines(items, {}, is_paused=False)]
 
     subject, other = (Subject(model="m", quant=quant, source="file") for quant in ("q4_1", "q2_k"))
     quantized = LlamaConfig(type_k="q8_0", type_v="q8_0")
@@ -429,10 +382,10 @@ def test_files_and_kv_types_of_one_quant_are_told_apart_in_the_queue() -> None:
 
 
 def test_numbers_of_every_state_fit_their_column() -> None:
-    """No line is wider than the 28 characters beside the plot."""
+    """No line is wider than the 30 characters beside the plot."""
     live = LiveJob(0)
     live.n_total, live.memory, live.point = 10_000, Memory(n_ctx=1_048_576), "prompt of 1,048,576: 123,456.00 ms"
-    live.append(26, [134_567_890 + 1_000_000 * step for step in range(100)], "")
+    live.append(26, [134_567_890 + 1_000_000 * step for step in range(100)])
     plan = SearchPlan(theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30)
     subject = Subject(model="m", quant="q", source="file", n_ctx_train=1_048_576)
     head = msgspec.structs.replace(start_search(), subject=subject)
@@ -440,11 +393,10 @@ def test_numbers_of_every_state_fit_their_column() -> None:
     for state in WorkState:
         for kind in ("decode", "maxctx"):
             item = QueueItem(subject, kind, id=0, state=state, run=run)
-            assert max(map(len, number_lines(live, item, paused=True))) <= 28, state
-    assert max(map(len, gauge_lines(READING))) <= 28
-    assert {"! others 70 % of CPU", "  throttled: sw_power_cap"} <= set(
-        gauge_lines(msgspec.structs.replace(READING, others_share=0.7))
-    )
+            assert max(map(len, number_lines(live, item, is_paused=True))) <= 30, state
+    live.reading = msgspec.structs.replace(READING, others_share=0.7)
+    item = QueueItem(subject, "decode", id=0, state=WorkState.DECODING)
+    assert {"! others 70 % of CPU", "  throttled: sw_power_cap"} <= set(number_lines(live, item, is_paused=False))
 
 
 def test_the_bracket_closes_in() -> None:

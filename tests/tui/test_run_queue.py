@@ -54,32 +54,31 @@ def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Targ
     assert full.reason == "out of memory in load: failed to allocate"
 
 
-def test_skip_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_path: Path) -> None:
+def test_a_stop_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_path: Path) -> None:
     gate = Gate()
     with watched_runs(FakeServices(tmp_path, [gate.answer])) as watched:
         watched.queue.add(decodes([target, target], 1000))
         assert gate.reached.wait(60)
-        watched.queue.skip()
+        watched.queue.stop(0)
         gate.opened.set()
         watched.wait(is_done)
-        skipped, done = watched.queue.items
-    assert (skipped.state, done.state) == (WorkState.SKIPPED, WorkState.DONE)
-    assert skipped.run is not None
-    assert isinstance(skipped.run.result, DecodeResult)
-    assert skipped.run.result.n_gen == 200
+        stopped, done = watched.queue.items
+    assert (stopped.state, done.state) == (WorkState.STOPPED, WorkState.DONE)
+    assert stopped.run is not None
+    assert isinstance(stopped.run.result, DecodeResult)
+    assert stopped.run.result.n_gen == 200
 
 
-def test_cancel_leaves_the_jobs_that_wait(target: Target, tmp_path: Path) -> None:
+def test_all_are_stopped(target: Target, tmp_path: Path) -> None:
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
     with watched_runs(services) as watched:
         watched.queue.add(decodes([target, target], 1000))
         assert gate.reached.wait(60)
-        watched.queue.cancel()
+        watched.queue.stop(0, 1)
         gate.opened.set()
         watched.wait(is_done)
-        assert [item.state for item in watched.queue.items] == [WorkState.CANCELLED] * 2
-        assert watched.queue.items[1].reason == "cancelled before it started"
+        assert [item.state for item in watched.queue.items] == [WorkState.STOPPED] * 2
         assert len(services.workers) == 1
         watched.queue.add(decodes([target], 100))
         watched.wait(is_done)
@@ -102,14 +101,14 @@ def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_pat
     assert not services.rigs[1].hold.is_set()
 
 
-def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:
-    asked, skipped = threading.Event(), threading.Event()
+def test_a_search_that_is_stopped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:
+    asked, stopped = threading.Event(), threading.Event()
 
     def die_of_it(request: Request) -> Iterator[protocol.Message | Ending]:
         live = watched.queue.live
         if isinstance(request, MakeContext) and live is not None and live.question is not None:
             asked.set()
-            assert skipped.wait(60)
+            assert stopped.wait(60)
             yield Crashed("it died")
         else:
             yield from obey(request)
@@ -120,11 +119,11 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
         live = watched.queue.live
         assert live is not None
         question, asked_s = live.question, live.asked_s
-        watched.queue.skip()
-        skipped.set()
+        watched.queue.stop(0)
+        stopped.set()
         watched.wait(is_done)
         (item,) = watched.queue.items
-    assert item.state is WorkState.SKIPPED
+    assert item.state is WorkState.STOPPED
     found = result_of(item)
     assert found.max_n_ctx is found.first_fail_n_ctx is None
     assert found.probes[-1].outcome is Outcome.CANCELLED
@@ -134,7 +133,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
     *_, asked_last, found_text = bracket_lines(live.answers, live.question)
     assert asked_last.startswith("context     4,096 – cancelled")
     assert found_text == "none known to work"
-    assert queue_lines([item], {}, paused=False)[0].endswith("  skipped, stopped before the end")
+    assert queue_lines([item], {}, is_paused=False)[0].endswith("  stopped")
 
 
 def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path: Path) -> None:
@@ -142,13 +141,11 @@ def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path:
     with watched_runs(FakeServices(tmp_path, [gate.answer])) as watched:
         watched.queue.add(decodes([target] * 3, 1000))
         assert gate.reached.wait(60)
-        watched.queue.remove(0)  # it runs already
-        watched.queue.remove(1)
+        watched.queue.stop(1)
         gate.opened.set()
         watched.wait(is_done)
         items = watched.queue.items
-    assert [item.state for item in items] == [WorkState.DONE, WorkState.CANCELLED, WorkState.DONE]
-    assert queue_lines(items, {}, paused=False)[1].endswith("cancelled, removed from the queue")
+    assert [item.state for item in items] == [WorkState.DONE, WorkState.STOPPED, WorkState.DONE]
 
 
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:
@@ -191,7 +188,7 @@ def test_close_ends_the_worker_and_the_thread(target: Target, tmp_path: Path) ->
 
 
 def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path) -> None:
-    """Each ends in its run, which the store has; a paused queue may be cancelled without resuming it."""
+    """Each ends in its run, which the store has; a paused queue may be stopped without resuming it."""
     services = FakeServices(tmp_path)
     with watched_runs(services) as watched:
         watched.queue.add(decodes([target, target], 500))
@@ -199,7 +196,7 @@ def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path)
         items = watched.queue.items
         watched.queue.pause()
         watched.queue.add(decodes([target], 100))
-        watched.queue.cancel()
+        watched.queue.stop(2)
         watched.wait(is_done)
     assert [item.state for item in items] == [WorkState.DONE] * 2
     with services.open_store() as store:

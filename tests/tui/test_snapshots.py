@@ -105,9 +105,9 @@ def test_pulls_in_every_state(app: GgbenchApp, drive: Drive) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.pull_queue._items = {item.id: item for item in states}
         app.pull_queue._targets = dict.fromkeys(range(len(states)), target)
-        await press(app, pilot, "4", "j")
+        await press(app, pilot, "2")
         check_snapshot(app, "pulls")
-        await press(app, pilot, "j", "x")  # a download in progress is stopped from the row of another that is over
+        await press(app, pilot, "d")  # the cursor is on the one in progress
         assert app.pull_queue._stopped == {1}
         app.pull_queue._items = {}
 

@@ -7,28 +7,31 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.events import ScreenResume
+from textual.containers import Horizontal
+from textual.events import DescendantFocus, ScreenResume, ScreenSuspend
 from textual.widgets import Input, Static
 
 from ggbench.decisions.compare.comparison import Comparison, columns_of, compare_stored
-from ggbench.errors import GgbenchError, UnknownName, UsageError
+from ggbench.errors import GgbenchError, UnknownName
+from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.experiment import Job, experiment_of
-from ggbench.runs.run import Run
 from ggbench.runs.store.runs import RUNNING
 from ggbench.show.listed_runs import ListedRun, SavedRun
-from ggbench.show.names import quant_name
-from ggbench.text import sanitize
-from ggbench.tui.host import RunsOpened, RunStored, host_of
-from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.measured import MeasuredScreen, RunsScreen
-from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, read_runs
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
+from ggbench.stats.turns import FEWEST_TURNS
+from ggbench.text import in_words, sanitize
+from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
+from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
+from ggbench.tui.stored_runs import MOST_LISTED, by_model, describe_runs, read_runs, stored_target
+from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.tui.widgets.opened_runs import OpenedRuns
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted
 
@@ -38,15 +41,25 @@ Choose a model in the Library (1), mark quants with space and press b.
 Their runs appear here; mark two with space and press c to compare them."""
 
 
-class ResultsScreen(RunsScreen):
-    """The list of stored runs by model, newest first."""
+class ResultsScreen(TaskScreen):
+    """The stored runs by model, newest first; opened ones are beside the table where there is room, else over it."""
 
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
-    HELP = f"""All stored runs by model, also those of other ggbench processes; of more than {MOST_LISTED:,} the newest.
-✓ completed   ! not steady   … running   – cancelled   ✗ failed"""
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (160, "-wide")]  # noqa: RUF012 - Textual's
+    HELP = f"""Stored runs by model, also those of other ggbench processes; of more than {MOST_LISTED:,} the newest.
+! is not steady. Keys act on the opened runs, else on the marked ones, else on the one at the cursor.
+
+Runs of one file and setting are averaged in a comparison. ★ marks the better value: the 95 % interval of the ratio
+excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit, · the limit by bandwidth."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
+        Binding(
+            "b",
+            "measure_again",
+            "Again",
+            tooltip="Measure the runs again, in turns if several, and mark the new ones",
+        ),
         Binding(
             "slash",
             "filter",
@@ -54,34 +67,42 @@ class ResultsScreen(RunsScreen):
             key_display="/",
             tooltip="Filter by words of model, kind, outcome or date",
         ),
-        Binding("d,delete", "delete", "Delete", tooltip="Delete the marked runs, or the chosen one"),
-        Binding("s", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
-        Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
+        Binding("d,delete", "delete", "Delete", tooltip="Delete the runs"),
+        Binding("s", "save", "Save", tooltip="Save the runs as HTML or CSV"),
+        Binding(
+            "y", "copy", "Copy", tooltip="Copy the commands that repeat the runs, or a comparison as Markdown"
+        ),
+        Binding(
+            "v", "next_plot", "Next plot", show=False, tooltip="Draw the next figure, such as KLD after PPL"
+        ),
         Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
-        Binding("escape", "leave", "Clear", show=False, tooltip="Clear the filter, or unmark all runs"),
+        Binding(
+            "escape", "leave", "Back", show=False, tooltip="Close what is open, clear the filter, or unmark all"
+        ),
     ]
 
     def __init__(self) -> None:
         super().__init__()
-        self._runs: Sequence[ListedRun] = ()
         self._has_read = False
+        self._opened: OpenedRuns | None = None
+        self._is_from_run = False
+        """Whether the Run screen opened it."""
         self._repeated: set[int] = set()
         """Items of the run queue whose runs are marked when they are listed."""
 
     def compose(self) -> ComposeResult:
-        yield Input(
-            id="filter",
-            placeholder="filter by model, quant, kind, source, outcome, date; words in any order",
-            compact=True,
+        yield FilterInput(
+            "filter by model, quant, kind, source, outcome, date; words in any order", id="filter"
         )
-        yield Static(id="count", markup=False)
-        yield Static("Reading the results…", id="nothing", markup=False)
-        yield RunsTable(id="runs")
+        with Horizontal(id="middle"):
+            yield Static("Reading the results…", id="nothing", markup=False)
+            yield RunsTable(id="runs")
         yield StatusMessage(id="message")
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        self._filter_input.display = self._table.display = False
+        self._filter_input.display = False
+        self.add_class("-empty")
 
     def action_filter(self) -> None:
         self._filter_input.display = True
@@ -90,12 +111,19 @@ class ResultsScreen(RunsScreen):
         )  # immediate, unlike `focus()`: letters typed right after belong to it
 
     def action_leave(self) -> None:
-        field = self._filter_input
+        """Close what is open, else clear the filter, else unmark all."""
         self.drop("open")
+        self.status.show()
+        if self._opened is not None:
+            is_from_run = self._is_from_run
+            self._close()
+            if is_from_run:
+                self.app.switch_mode("run")
+            return
+        field = self._filter_input
         if not field.value and not field.has_focus:
             self._table.mark(())
         field.value = ""
-        self.status.show()
         self._to_list()
 
     @on(Input.Submitted, "#filter")
@@ -106,11 +134,11 @@ class ResultsScreen(RunsScreen):
         self.set_focus(self._table)
 
     @on(RunsTable.Changed)
-    def _show_count(self) -> None:
-        self.query_one("#count", Static).update(self._table.summary)
+    @on(DescendantFocus)
+    def _show_keys(self) -> None:
         self.refresh_bindings()
 
-    @on(RunsTable.OptionSelected)
+    @on(RunsTable.RowSelected)
     def _open_run(self) -> None:
         if (run := self._table.chosen) is not None:
             self.open_runs([run.run_id])
@@ -122,17 +150,35 @@ class ResultsScreen(RunsScreen):
         else:
             self.open_runs(sorted(over))  # which gives them the letters of the Run screen
 
-    def action_copy_command(self) -> None:
-        if runs := self._selected:
+    def action_next_plot(self) -> None:
+        for plot in self.query(CurvesPlot):
+            plot.show_next()
+
+    def action_copy(self) -> None:
+        if self._opened is not None and len(self._opened.run_ids) > 1:
+            self.app.copy_to_clipboard(self._opened.answer.markdown())
+            self.status.show("Copied the comparison as Markdown.")
+        elif runs := self._selected:
             self.status.copy_commands(*(run.stored.command for run in runs))
 
     def action_save(self) -> None:
-        if runs := self._selected:
-            run_ids = [run.run_id for run in runs]
-            self.ask_to_save(describe_runs(runs), lambda: self._load(run_ids))
+        runs = self._selected
+        run_ids = [run.run_id for run in runs]
+
+        def ask(form: ReportForm | None) -> None:
+            if form is not None:
+                self.perform("save", lambda: save(form), lambda lines: self.status.show(*lines))
+
+        def save(form: ReportForm) -> Iterator[list[str]]:
+            from ggbench.formats.report import save_report
+
+            yield [f"Saved {save_report(self._load(run_ids), f'.{form}', Path.cwd())}"]
+
+        if runs:
+            self.app.push_screen(SaveChoice(describe_runs(runs)), ask)
 
     def action_delete(self) -> None:
-        """Delete the marked runs, or the one at the cursor, after a question."""
+        """Delete the runs after a question."""
         runs = self._selected
 
         def delete() -> Iterator[list[str]]:
@@ -142,19 +188,19 @@ class ResultsScreen(RunsScreen):
                         store.delete_run(run.run_id)
             yield [f"Deleted {describe_runs(runs)}."]
 
+        def show(lines: Sequence[str]) -> None:
+            self._close()
+            self.status.show(*lines)
+            self.action_reload()
+
         def start(confirmed: bool | None) -> None:
             if confirmed:
-                self.perform(f"delete {[run.run_id for run in runs]}", delete, self._show_change)
+                self.perform(f"delete {[run.run_id for run in runs]}", delete, show)
 
         if runs:
             n_samples = sum(run.stored.n_samples for run in runs)
             question = f"Delete {describe_runs(runs)}, with {counted(n_samples, 'sample')}?"
             self.app.push_screen(ConfirmScreen(question, "Delete"), start)
-
-    def _show_change(self, lines: Sequence[str]) -> None:
-        self.status.show(*lines)
-        self.action_reload()
-        self.refresh_bindings()
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show the error, in place of the list if it could not be read."""
@@ -162,28 +208,29 @@ class ResultsScreen(RunsScreen):
             self._show()
         else:
             self.action_reload()  # the store may differ from what is listed
-        if task != "list" or self._runs:
-            super().show_failure(task, error)
+        if task != "list" or self._table.runs:
+            self.status.show_error(error)
 
     @on(ScreenResume)
     @on(RunStored)
     def action_reload(self) -> None:
         """Read the store again, as another screen or another ggbench may have changed it."""
-        known = {run.run_id: run for run in self._runs}
+        known = {run.run_id: run for run in self._table.runs}
 
         def read() -> Iterator[tuple[Sequence[ListedRun], Sequence[str]]]:
             with host_of(self).services.open_store() as store:
-                for runs in read_runs(store, known):
-                    yield runs, store.notices
+                yield read_runs(store, known), store.notices
 
         def show(read: tuple[Sequence[ListedRun], Sequence[str]]) -> None:
-            self._runs, notices = read
+            (runs, notices), table = read, self._table
             self._has_read = True
-            self._table.show(self._runs)
+            marks = set(table.marks)
             for item in host_of(self).run_queue.items if self._repeated else ():
                 if item.run_id is not None and item.id in self._repeated:
                     self._repeated.remove(item.id)
-                    self._table.mark({*self._table.marks, item.run_id})
+                    marks.add(item.run_id)
+            table.runs = by_model(runs)
+            table.marks = frozenset(marks & {run.run_id for run in runs})
             if notices:
                 self.status.show(*notices)
             self._show()
@@ -195,14 +242,18 @@ class ResultsScreen(RunsScreen):
             return [SavedRun.stored(store, store.load_run(run_id)) for run_id in run_ids]
 
     @on(RunsOpened)
-    def _open_instead(self, message: RunsOpened) -> None:
-        """Open runs in place of those that are open."""
-        if isinstance(self.app.screen, MeasuredScreen):
-            self.app.pop_screen()
+    def _open_from_run(self, message: RunsOpened) -> None:
         self.open_runs(message.run_ids)
+        self._is_from_run = True
+
+    @on(ScreenSuspend)
+    def _leave_nothing_open(self) -> None:
+        """Show the list when another screen leads back here; a dialog leaves what is open."""
+        if self.app.current_mode != "results":
+            self._close()
 
     def open_runs(self, run_ids: Sequence[int]) -> None:
-        """Open one run in full, or several side by side."""
+        """Open one run in full, or several side by side, in place of what is open."""
 
         def read() -> Iterator[tuple[list[SavedRun], Comparison]]:
             measured = self._load(run_ids)
@@ -211,24 +262,42 @@ class ResultsScreen(RunsScreen):
 
         def show(read: tuple[list[SavedRun], Comparison]) -> None:
             if self.is_current:
-                self.app.push_screen(MeasuredScreen(*read, self.measure_again))
+                is_from_run = self._is_from_run
+                self._close()
+                self._is_from_run, self._opened = is_from_run, OpenedRuns(*read)
+                self.query_one("#middle").mount(self._opened)
+                self.add_class("-open")
 
         self.perform("open", read, show)
 
-    def measure_again(self, runs: Sequence[Run], n_times: int, kept: Sequence[int]) -> None:
-        """Queue the jobs of runs, in turns, and mark only the runs that they become and those that are kept."""
-        services = host_of(self).services
+    def _close(self) -> None:
+        self._is_from_run = False
+        if self._opened is not None:
+            self._opened.remove()
+            self._opened = None
+            self.remove_class("-open", "-why")
+            self.set_focus(self._table)
+
+    def action_measure_again(self) -> None:
+        """Measure one run again, or one of each setting in as many turns as give an interval, after a question.
+
+        Only the new runs, and a single one that was there, are marked then.
+        """
+        selected = sorted(self._selected, key=lambda run: run.run_id)
+        found = [run.summary for run in selected if run.summary and is_repeatable(run.summary.run)]
+        runs, is_one, services = (
+            [column[0].run for column in columns_of(found)],
+            len(found) == 1,
+            host_of(self).services,
+        )
+        times, kept = (1, [selected[0].run_id]) if is_one else (FEWEST_TURNS, [])
 
         def find() -> Iterator[list[Job]]:
-            jobs = []
-            for run in runs:
-                (target,) = services.resolve(run.subject.model, [run.subject.quant])
-                if target.download_bytes:
-                    raise UsageError(
-                        f"{quant_name(run.subject)} is not on this disk", "press p on it in the Library"
-                    )
-                jobs.append(Job(experiment_of(run.head.kind), target, run.head.setup, run.head.settings))
-            yield jobs * n_times
+            targets = [stored_target(services, run.subject) for run in runs]
+            yield times * [
+                Job(experiment_of(run.head.kind), target, run.head.setup, run.head.settings)
+                for run, target in zip(runs, targets, strict=True)
+            ]
 
         def start(jobs: Sequence[Job]) -> None:
             queue = host_of(self).run_queue
@@ -238,44 +307,56 @@ class ResultsScreen(RunsScreen):
             queue.add(jobs)
             self.app.switch_mode("run")
 
-        self.perform("repeat", find, start)
+        if not runs:
+            self.status.show("Only a run whose speed was measured here can be measured again.")
+            return
+        names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
+        turns = "" if is_one else f", {times} times each, in turns"
+        question = f"Measure {names} again{turns}? Then 3 and c compare them."
+        self.app.push_screen(
+            ConfirmScreen(question, "Measure", is_harmless=True),
+            lambda confirmed: self.perform("repeat", find, start) if confirmed else None,
+        )
+
+    @property
+    def status(self) -> StatusMessage:
+        return self.query_one(StatusMessage)
 
     @property
     def _table(self) -> RunsTable:
         return self.query_one(RunsTable)
 
     @property
-    def _filter_input(self) -> Input:
-        return self.query_one("#filter", Input)
+    def _filter_input(self) -> FilterInput:
+        return self.query_one(FilterInput)
 
     @property
     def _selected(self) -> Sequence[ListedRun]:
-        """The marked runs, or the one at the cursor if none is marked."""
-        run = self._table.chosen
-        return self._table.marked or (() if run is None else (run,))
+        """The opened runs, else the marked ones, else the one at the cursor."""
+        table = self._table
+        if self._opened is not None:
+            return [run for run in table.runs if run.run_id in self._opened.run_ids]
+        return table.marked or ([] if table.chosen is None else [table.chosen])
 
     @on(Input.Changed, "#filter")
     def _show(self) -> None:
-        """Show the sorted and filtered list, or why it is empty."""
-        words, table, nothing = self._filter_input.value, self._table, self.query_one("#nothing", Static)
-        table.words = words
-        table.draw()
-        had_focus = self.focused is None or self.focused is table
-        table.display, nothing.display = bool(table.option_count), not table.option_count
-        if table.option_count and had_focus:
+        """Show the filtered list, or why it is empty."""
+        words, table = self._filter_input.value, self._table
+        table.filter(words)
+        self.set_class(not table.shown, "-empty")
+        if table.shown and self.focused is None:
             self.set_focus(table)
-        nothing.update(Text(self._why_empty(words)))
-        self._show_count()
+        self.query_one("#nothing", Static).update(Text(self._why_empty(words)))
 
     def _why_empty(self, words: str) -> str:
-        if (error := self.problems.get("list")) is not None and not self._runs:
+        if (error := self.problems.get("list")) is not None and not self._table.runs:
             hint = f"\n{sanitize(error.hint)}" if error.hint else ""
             return f"✗ {sanitize(error.message)}{hint}\n\nPress r to try again."
-        if self._runs:
+        if self._table.runs:
             return f"No run matches “{sanitize(words)}”; esc clears the filter."
         return _NO_RUNS if self._has_read else "Reading the results…"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in ("compare", "filter", "copy_command", "save", "delete"):
-            return bool(self._runs)
-        return True
+        if action in ("compare", "filter", "copy", "save", "delete", "measure_again"):
+            return bool(self._table.runs)
+        return action != "next_plot" or self._opened is not None

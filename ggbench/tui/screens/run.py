@@ -1,4 +1,4 @@
-"""The Run screen: the queue and the progress of the running job.
+"""The Run screen: the queue, the progress of the running job, and the downloads.
 
 Drawing takes CPU time from the decode. So tokens do not trigger draws: the screen draws only changes, at its own pace,
 the slower the more a draw costs.
@@ -7,7 +7,7 @@ the slower the more a draw costs.
 from __future__ import annotations
 
 import time
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from rich.text import Text
 from textual import on
@@ -22,21 +22,14 @@ from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
 from ggbench.show.presenter import LiveView, line_charts_of, presenter_of
 from ggbench.text import sanitize
-from ggbench.tui.host import RunsOpened, host_of
+from ggbench.tui.host import PullsChanged, RunsOpened, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import (
-    DecodedText,
-    Lines,
-    QueueList,
-    bracket_lines,
-    gauge_lines,
-    number_lines,
-)
-from ggbench.tui.work_queue import WorkState
+from ggbench.tui.widgets.run_panels import WorkList, bracket_lines, number_lines, pull_lines, queue_lines
+from ggbench.tui.work_queue import PullItem, PullQueue, WorkState
 from ggbench.units import counted
 
 _LOOK_EVERY_S = 0.1
@@ -47,35 +40,37 @@ _SHARE_BESIDE_A_GPU = 0.2
 _WIDGETS: dict[LiveView, str] = {"figures": "plot", "bracket": "bracket"}
 """Id of the widget that draws each live view."""
 
-_NOTHING = """No runs yet.
+_NOTHING = """No runs and no downloads yet.
 
 Choose a model in the Library (1), mark quants with space,
-then press b to measure them."""
+then press b to measure them, or p to download them."""
 
 
 class RunScreen(Screen[None]):
-    """Every job of this session, and the current one as it runs."""
+    """Every job and download of this session, and the current job as it runs."""
 
-    AUTO_FOCUS = "QueueList"
+    AUTO_FOCUS = ""
     CSS_PATH = "run.tcss"
+    HELP = (
+        "Runs and downloads go on behind every screen. A file appears in Hugging Face's cache only after its SHA-256"
+        " has been verified; a stopped download keeps its part, and enter resumes it."
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "p", "order('pause')", "Pause", tooltip="Pause the decode between two tokens; no other job starts"
+            "space",
+            "pause",
+            "Pause",
+            key_display="␣",
+            tooltip="Pause the decode between two tokens, or go on; no other job starts meanwhile",
         ),
-        Binding("p", "order('resume')", "Resume", tooltip="Continue after a pause"),
         Binding(
-            "s", "order('skip')", "Skip", tooltip="Stop the running job, keep its measurements, start the next"
+            "d,delete",
+            "stop",
+            "Stop",
+            tooltip="Stop the run or download at the cursor, which keeps what it has, or take it from the queue",
         ),
-        Binding(
-            "x",
-            "order('cancel')",
-            "Cancel all",
-            tooltip="Stop the running job and cancel waiting ones; measurements are kept",
-        ),
-        Binding("d,delete", "remove", "Remove", tooltip="Remove the waiting run at the cursor from the queue"),
+        Binding("x", "stop_all", "Stop all", tooltip="Stop the running job and those that wait"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
-        Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
-        Binding("t", "toggle_text", "Text", tooltip="Show or hide the decoded text"),
     ]
 
     def __init__(self) -> None:
@@ -88,85 +83,87 @@ class RunScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Static(_NOTHING, id="nothing", markup=False)
         with Vertical(id="board"):
-            yield QueueList(id="queue")
-            yield Static(id="reason", markup=False)
+            yield WorkList("queue", "⏎ open · ␣ pause · d stop · x stop all", id="queue")
+            yield WorkList("downloads", "⏎ resume · d stop", id="pulls")
             with Horizontal(id="middle"):
                 with ContentSwitcher(id="curves", initial="plot"):
                     yield CurvesPlot(id="plot")
-                    yield Lines(id="bracket")
-                with Vertical(id="side"):
-                    yield Lines(id="numbers")
-                    yield Lines(id="gauges")
-            yield DecodedText(id="text")
+                    yield Static(id="bracket", classes="panel", markup=False)
+                yield Static(id="numbers", classes="panel", markup=False)
         yield KeysFooter()
 
     def on_mount(self) -> None:
+        self.query_one("#bracket").border_title = "n_ctx"
+        self.query_one("#numbers").border_title = "numbers"
         self.set_interval(_LOOK_EVERY_S, self._look)
         self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        queue, chosen = self._queue, self._chosen
-        match action, parameters:
-            case "remove", _:
-                return chosen is not None and chosen.state is WorkState.WAITING
-            case "open", _:
-                return chosen is not None and chosen.state.is_over and chosen.run_id is not None
-            case "order", ("pause" | "resume" as order,):
-                return queue.is_busy and queue.is_paused == (order == "resume")
-            case "order", _:
-                return queue.is_busy
-            case "next_plot", _:
+        match action:
+            case "stop":
+                return self._chosen is not None and not self._chosen.state.is_over
+            case "pause" | "stop_all":
+                return self._queue.is_busy
+            case "next_plot":
                 return len(self.query_one(CurvesPlot).figures) > 1
-            case "toggle_text", _:
-                return not self._is_mute
         return True
 
-    def action_order(self, order: Literal["pause", "resume", "skip", "cancel"]) -> None:
-        """Pause, resume, skip or cancel; ask first if runs that wait would be cancelled."""
+    def action_pause(self) -> None:
+        queue = self._queue
+        (queue.resume if queue.is_paused else queue.pause)()
+        self._draw()
+
+    def action_stop(self) -> None:
+        match self._chosen:
+            case PullItem() as pull:
+                self._pulls.stop(pull.id)
+            case QueueItem() as item:
+                self._queue.stop(item.id)
+        self._draw()
+
+    def action_stop_all(self) -> None:
+        """Stop all jobs; ask first if any waits."""
 
         def go_on(confirmed: bool | None) -> None:
             if confirmed:
-                getattr(self._queue, order)()
+                self._queue.stop(*(item.id for item in self._queue.items))
                 self._draw()
 
         n_waiting = sum(item.state is WorkState.WAITING for item in self._queue.items)
-        if order == "cancel" and n_waiting:
+        if n_waiting:
             running = "the running run and " if self._queue.running is not None else ""
-            question = f"Cancel {running}{counted(n_waiting, 'waiting run')}? Measurements are kept."
-            self.app.push_screen(ConfirmScreen(question, "Cancel all"), go_on)
+            question = f"Stop {running}{counted(n_waiting, 'waiting run')}? Measurements are kept."
+            self.app.push_screen(ConfirmScreen(question, "Stop all"), go_on)
         else:
             go_on(confirmed=True)
 
-    def action_remove(self) -> None:
-        if (item := self._chosen) is not None:
-            self._queue.remove(item.id)
-            self._draw()
-
-    @on(OptionList.OptionSelected, "#queue")
-    def action_open(self) -> None:
-        """Open the run at the cursor among the results, unless it waits, runs or is not stored."""
-        item = self._chosen
-        if item is not None and item.run_id is not None and item.state.is_over:
-            self.app.post_message(RunsOpened([item.run_id]))
+    @on(OptionList.OptionSelected)
+    def _open(self) -> None:
+        """Resume the download at the cursor, or open the run among the results if it is over and stored."""
+        match self._chosen:
+            case PullItem() as pull:
+                self._pulls.retry(pull.id)
+            case QueueItem(run_id=int(run_id), state=state) if state.is_over:
+                self.app.post_message(RunsOpened([run_id]))
 
     def action_next_plot(self) -> None:
         self.query_one(CurvesPlot).show_next()
-
-    def action_reset_zoom(self) -> None:
-        self.query_one(CurvesPlot).action_reset_scales()
-
-    def action_toggle_text(self) -> None:
-        self.toggle_class("-text")
-        self._draw()
 
     @property
     def _queue(self) -> RunQueue:
         return host_of(self).run_queue
 
     @property
-    def _is_mute(self) -> bool:
-        live = self._queue.live
-        return live is None or not presenter_of(self._queue.items[live.item_id].kind).has_samples
+    def _pulls(self) -> PullQueue:
+        return host_of(self).pull_queue
+
+    @property
+    def _chosen(self) -> QueueItem | PullItem | None:
+        """The item at the cursor of the list with the focus, else of the queue."""
+        downloads = self.query_one("#pulls", WorkList)
+        if self.focused is downloads:
+            return downloads.chosen(self._pulls.items)
+        return self.query_one("#queue", WorkList).chosen(self._queue.items)
 
     def _look(self) -> None:
         """Draw changes: another state at once, more tokens when they are due."""
@@ -176,22 +173,31 @@ class RunScreen(Screen[None]):
         if queue.items != self._drawn_items or time.monotonic() >= self._due_at:
             self._draw()
 
+    @on(PullsChanged)
+    def _draw_beside_no_decode(self) -> None:
+        if self.is_current and not self._queue.is_busy:
+            self._draw()
+
     @on(ScreenResume)
     def _draw(self) -> None:
         if not self.app.is_running:  # during exit, widgets may have lost their children
             return
         queue, started = self._queue, time.thread_time()
-        live, items, plotted = (
-            queue.live,
-            queue.items,
-            queue.plotted,
-        )  # in this order: the live job is among the items
+        # in this order: the live job is among the items
+        live, items, plotted = queue.live, queue.items, queue.plotted
         is_token = items == self._drawn_items
         self._drawn_items, self._drawn_revision = items, queue.revision
-        self.set_class(bool(items), "-busy").set_class(self._is_mute, "-mute")
+        pulls = self._pulls.items
+        self.set_class(bool(items), "-busy").set_class(bool(pulls), "-pulling")
         letters = {job.item_id: letter(index) for index, job in enumerate(plotted)}
-        self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
-        self._show_reason()
+        rows = self.query_one("#queue", WorkList)
+        rows.show(items, queue_lines(items, letters, is_paused=queue.is_paused))
+        downloads = self.query_one("#pulls", WorkList)
+        downloads.show(pulls, pull_lines(pulls))
+        if self.focused is None and (items or pulls):
+            self.set_focus(rows if items else downloads)
+        if (error := queue.store_error) is not None:
+            rows.border_title = Text(sanitize(f"! not stored: {error.message}; {error.hint}"))
         if live is not None:
             self._show_live(live, items, plotted)
         if is_token:
@@ -204,33 +210,22 @@ class RunScreen(Screen[None]):
         share = _SHARE_BESIDE_A_GPU if beside_gpu else _SHARE_OF_A_CORE
         self._due_at = time.monotonic() + (time.thread_time() - started) / share
 
-    @property
-    def _chosen(self) -> QueueItem | None:
-        """The item at the cursor of the queue."""
-        items, row = self._queue.items, self.query_one(QueueList).highlighted
-        return items[row] if row is not None and row < len(items) else None
-
     def _show_live(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
         item, queue = items[live.item_id], self._queue
-        switcher, widget_id = self.query_one(ContentSwitcher), _WIDGETS[presenter_of(item.kind).live_view]
-        switcher.current = widget_id
-        view = switcher.get_child_by_id(widget_id)
-        if isinstance(view, Lines):
+        switcher = self.query_one(ContentSwitcher)
+        switcher.current = _WIDGETS[presenter_of(item.kind).live_view]
+        if switcher.current == "plot":
+            self._show_curves(live, items, plotted)
+        else:
+            bracket = self.query_one("#bracket", Static)
             lines = bracket_lines(live.answers, live.question, live.asked_s)
-            view.lines = tuple(lines[-max(1, view.size.height) :])
-        elif isinstance(view, CurvesPlot):
-            self._show_curves(view, live, items, plotted)
-        numbers = number_lines(live, item, paused=queue.is_paused)
-        self.query_one("#numbers", Lines).lines = tuple(numbers)
-        reading = live.reading if queue.is_busy else None
-        self.query_one("#gauges", Lines).lines = () if reading is None else tuple(gauge_lines(reading))
-        if self.has_class("-text"):
-            self.query_one(DecodedText).text = live.text
+            bracket.update("\n".join(lines[-max(1, bracket.size.height) :]), layout=False)
+        numbers = self.query_one("#numbers", Static)
+        numbers.update("\n".join(number_lines(live, item, is_paused=queue.is_paused)), layout=False)
 
-    def _show_curves(
-        self, view: CurvesPlot, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]
-    ) -> None:
-        item, shown = items[live.item_id], [items[job.item_id] for job in plotted]
+    def _show_curves(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
+        view, item = self.query_one(CurvesPlot), items[live.item_id]
+        shown = [items[job.item_id] for job in plotted]
         names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
         own = live.plotted("")
         runs = [
@@ -241,15 +236,6 @@ class RunScreen(Screen[None]):
         # without values there is no scale, and that of an earlier run is not this one's
         view.visible = not view.figure.is_empty and (live in plotted or item.state.is_over)
 
-    @on(OptionList.OptionHighlighted, "#queue")
-    def _show_reason(self) -> None:
-        """Show why the run is not stored or, if it is, why the chosen job failed."""
-        text, error, chosen = "", self._queue.store_error, self._chosen
-        if error is not None:
-            text = f"! not stored: {error.message}; {error.hint}"
-        elif chosen is not None and chosen.state is WorkState.FAILED:
-            text = f"✗ {chosen.reason}"
-        reason = self.query_one("#reason", Static)
-        reason.display = bool(text)
-        reason.update(Text(sanitize(text)))
+    @on(OptionList.OptionHighlighted)
+    def _show_keys(self) -> None:
         self.refresh_bindings()

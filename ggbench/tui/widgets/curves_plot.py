@@ -15,7 +15,7 @@ from ggbench.show.axes import axes_of
 from ggbench.show.charts import LineChart
 from ggbench.show.plot import Ink, draw
 from ggbench.text import sanitize
-from ggbench.units import format_count
+from ggbench.units import counted
 
 _ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
 _ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
@@ -32,10 +32,11 @@ View = tuple[tuple[float, float], tuple[float, float]]
 
 
 class CurvesPlot(Widget, can_focus=True):
-    """One figure of several: values as braille with all steps or errors dim behind them, the fit as dashes, the limit
-    as points, a letter on each curve.
+    """One figure of several: the median as a line over all steps, the fit as dashes, the limit as points, a letter on
+    each curve.
 
-    Steps beyond the y axis are marked at its top. With two or more curves, a legend above names those with values.
+    Steps beyond the y axis are counted in the title. With two or more curves, a legend above names those with values.
+    Textual has no plot, and those of textual-plot and plotext tell curves apart by colour alone.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -45,33 +46,34 @@ class CurvesPlot(Widget, can_focus=True):
         Binding("right", f"pan({_PAN}, 0)", "Pan right", show=False),
         Binding("up", f"pan(0, {_PAN})", "Pan up", show=False),
         Binding("down", f"pan(0, -{_PAN})", "Pan down", show=False),
+        Binding("0", "show_all", "Show all", show=False),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+        super().__init__(id=id, classes="panel")
+        self.border_subtitle = "v next · + - ← → zoom · 0 all"
         self.figures: tuple[LineChart, ...] = ()
         self.view: View | None = None
         """The zoomed view; None shows everything."""
         self._chosen = ""
         """Key of the figure to draw; the first is drawn if none has it."""
+        self._drawn = _NOTHING
+        """The figure with the ends of its axes."""
 
     def show(self, figures: Sequence[LineChart]) -> None:
-        """Draw the chosen one of these figures; a zoom stays until the scales are reset."""
+        """Draw the chosen one of these figures; a zoom stays until another is drawn."""
         before = self.figure.key
         self.figures = tuple(figures)
-        if self.figure.key != before:
-            self.view = None
-        self.refresh()
+        self._zoom_to(self.view if self.figure.key == before else None)
 
     def show_next(self) -> None:
         if self.figures:
             keys = [figure.key for figure in self.figures]
             self._chosen = keys[(keys.index(self.figure.key) + 1) % len(keys)]
-            self.action_reset_scales()
+            self.action_show_all()
 
-    def action_reset_scales(self) -> None:
-        self.view = None
-        self.refresh()
+    def action_show_all(self) -> None:
+        self._zoom_to(None)
 
     def action_zoom(self, factor: float) -> None:
         """Scale both axes around their middles."""
@@ -79,28 +81,30 @@ class CurvesPlot(Widget, can_focus=True):
             ((low + high - factor * (high - low)) / 2, (low + high + factor * (high - low)) / 2)
             for low, high in self._ends()
         )
-        self.view = x, y
-        self.refresh()
+        self._zoom_to((x, y))
 
     def action_pan(self, x_share: float, y_share: float) -> None:
         (x_low, x_high), (y_low, y_high) = self._ends()
         x_step, y_step = x_share * (x_high - x_low), y_share * (y_high - y_low)
-        self.view = (x_low + x_step, x_high + x_step), (y_low + y_step, y_high + y_step)
-        self.refresh()
+        self._zoom_to(((x_low + x_step, x_high + x_step), (y_low + y_step, y_high + y_step)))
+
+    def _zoom_to(self, view: View | None) -> None:
+        """Draw the view, or everything; the title says what and how many steps are beyond the top."""
+        self.view = view
+        ends, figure = self._ends(), self.figure
+        self._drawn = replace(figure, ends=ends)
+        title = f"{figure.y_title} by {figure.x_title}"
+        steps = (one.y for one in figure.curves if one.error is None and not one.dimmed)
+        if n_slower := sum(int((y > ends[1][1]).sum()) for y in steps):
+            title += f" · ▲ {counted(n_slower, 'slower step')}"
+        self.border_title = Text(title)
 
     def render(self) -> Text:
         if not self.size.width or not self.size.height:
             return Text()
         legend = self._legend(self.size.width, self.size.height // _LEGEND)
-        figure, height = replace(self.figure, ends=self._ends()), self.size.height - len(legend)
-        rows, frame = draw(figure, self.size.width, height)
-        high = frame.y.high
-        if n_slower := sum(
-            int((one.y > high).sum()) for one in figure.curves if one.error is None and not one.dimmed
-        ):
-            rows[0].append(
-                (f"   ▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}", Ink())
-            )
+        # without the titles, which the border has
+        rows = draw(self._drawn, self.size.width, self.size.height - len(legend) + 2)[0][1:-1]
         text = Text("\n", no_wrap=True, end="").join(legend)
         for number, row in enumerate(rows, len(legend)):
             text.append("\n" * bool(number))

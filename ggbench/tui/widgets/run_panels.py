@@ -1,15 +1,12 @@
-"""Panels around the plot of the Run screen: the queue, the job's numbers, the machine, the decoded text."""
+"""Panels around the plot of the Run screen: the queue, the downloads, the job's numbers and the machine."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
-from textual.reactive import reactive
-from textual.widget import Widget
 from textual.widgets import OptionList
 
 from ggbench.engines.events import Memory
@@ -19,10 +16,10 @@ from ggbench.runs.progress import Stage
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
 from ggbench.show.run_figures import measured_text
-from ggbench.text import sanitize, shorten, shorten_alike
+from ggbench.text import sanitize, shorten, shorten_alike, shorten_middle
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import QueueItem
-from ggbench.tui.work_queue import GLYPHS, WorkState
+from ggbench.tui.work_queue import GLYPHS, Item, PullItem, WorkItem, WorkState
 from ggbench.units import (
     format_bytes,
     format_count,
@@ -37,116 +34,129 @@ if TYPE_CHECKING:
 
 
 _RUNNING, _PAUSED = "▶", "‖"
+_COLOURS = {GLYPHS[WorkState.DONE]: "green", GLYPHS[WorkState.FAILED]: "red"}
 _NAME_WIDTH = 34
 
 
-class QueueList(OptionList):
-    """All jobs; only changed lines are redrawn. The highlight follows the running job until the user moves it."""
+class WorkList(OptionList):
+    """The items of a queue; only changed lines are redrawn. The highlight follows the one at work until it is moved."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "screen.open", "Open", tooltip="Open the finished run at the cursor"),
-    ]
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
+    def __init__(self, title: str, keys: str, *, id: str) -> None:
+        super().__init__(id=id, classes="panel", markup=False)
+        self.border_title, self.border_subtitle = title, keys
         self._shown: list[str] = []
         self._current: int | None = None
-        """Index of the job that ran last."""
+        """Index of the item that was at work last."""
 
-    def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
-        """Update the lines; `letters` are the plot's, by item id."""
-        lines = queue_lines(items, letters, paused=paused)
+    def show(self, items: Sequence[WorkItem], lines: Sequence[str]) -> None:
+        """Show a line for each item, which begins with its glyph."""
         for index, line in enumerate(lines):
+            text = Text.assemble((line[0], _COLOURS.get(line[0], "")), line[1:])
             if index >= len(self._shown):
-                self.add_option(Text(line))
+                self.add_option(text)
             elif line != self._shown[index]:
-                self.replace_option_prompt_at_index(index, Text(line))
-        self._shown = lines
+                self.replace_option_prompt_at_index(index, text)
+        self._shown = list(lines)
         at_work = [index for index, item in enumerate(items) if item.state.is_at_work]
         before, self._current = self._current, next(iter(at_work), self._current)
         if self.highlighted in (None, before):
             self.highlighted = self._current  # which scrolls to it
 
+    def chosen(self, items: Sequence[Item]) -> Item | None:
+        """Return the item at the cursor."""
+        return items[self.highlighted] if self.highlighted is not None else None
 
-def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> list[str]:
-    """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure."""
+
+def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, is_paused: bool) -> list[str]:
+    """Return `✓ a qwen1.5-0.5b q8_0  decode  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or why it failed."""
     models = shorten_alike(model_names([item.subject for item in items]), _NAME_WIDTH)
     quants = [f"{model} {sanitize(item.subject.quant)}" for model, item in zip(models, items, strict=True)]
     names = distinct_by_kv(quants, [item.setup for item in items])
     name_width = max(map(len, names), default=0)
+    kind_width = max((len(item.kind) for item in items), default=0)
     lines = []
     for item, name in zip(items, names, strict=True):
-        glyph = GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
-        state = _state_text(item, paused=paused)
-        lines.append(f"{glyph} {letters.get(item.id, ' ')} {name:<{name_width}}  {state}")
+        glyph = GLYPHS.get(item.state, _PAUSED if is_paused else _RUNNING)
+        state = "paused" if is_paused and item.state.is_at_work else _state_text(item)
+        lines.append(
+            f"{glyph} {letters.get(item.id, ' ')} {name:<{name_width}}  {item.kind:<{kind_width}}  {state}"
+        )
     return lines
 
 
-def _state_text(item: QueueItem, *, paused: bool) -> str:
-    state, reason = item.state.value, sanitize(item.reason)
-    if not item.state.is_over:
-        return f"{item.kind}: {'paused' if paused and item.state.is_at_work else state}"
-    if item.state is WorkState.DONE and item.run is not None:
-        return presenter_of(item.kind).ending(item.run)
+def _state_text(item: QueueItem) -> str:
     if item.state is WorkState.FAILED:
-        return reason
-    found = "" if item.run is None else presenter_of(item.kind).answer(item.run)
-    return ", ".join(filter(None, (state, sanitize(found) or reason)))
+        return sanitize(item.reason)
+    if item.run is None:
+        return item.state.value
+    presenter = presenter_of(item.kind)
+    if item.state is WorkState.DONE:
+        return presenter.ending(item.run)
+    return ", ".join(filter(None, (item.state.value, sanitize(presenter.answer(item.run)))))
 
 
-_WIDTH, _BAR_WIDTH, _DEVICE_WIDTH = 28, 22, 10
+def pull_lines(items: Sequence[PullItem]) -> list[str]:
+    """Return `↓ maker/m-gguf q4_k_m  ━━━╌╌╌╌╌╌╌ 29 %  12.0 GiB of 41.0 GiB  34.3 MiB/s  13:50 left`."""
+    names = [f"{shorten_middle(sanitize(item.model), _NAME_WIDTH)} {sanitize(item.quant)}" for item in items]
+    width = max(map(len, names), default=0)
+    return [
+        f"{GLYPHS[item.state]} {name:<{width}}  {_pull_state(item)}"
+        for item, name in zip(items, names, strict=True)
+    ]
 
 
-class Lines(Widget):
-    """Lines of text, redrawn only if one changed; the layout changes only if the height does."""
+def _pull_state(item: PullItem) -> str:
+    if item.path is not None:
+        return f"{item.amount}  {sanitize(str(item.path))}"
+    if item.share is None or item.state is not WorkState.DOWNLOADING:
+        return sanitize(item.reason) or item.state.value
+    full = round(item.share * _PULL_WIDTH)
+    parts = [f"{'━' * full}{'╌' * (_PULL_WIDTH - full)} {format_percent(item.share)}", item.amount]
+    if item.bytes_per_s is not None:
+        parts.append(f"{format_bytes(item.bytes_per_s)}/s")
+    if item.left_s is not None:
+        parts.append(f"{format_duration(item.left_s)} left")
+    return "  ".join(parts)
 
-    lines: reactive[tuple[str, ...]] = reactive(())
-    n_lines = reactive(0, layout=True)
 
-    def watch_lines(self) -> None:
-        self.n_lines = len(self.lines)
-
-    def render(self) -> Text:
-        return Text("\n".join(self.lines), no_wrap=True)
-
-
+_WIDTH, _BAR_WIDTH, _PULL_WIDTH, _DEVICE_WIDTH = 30, 24, 10, 11
 _DETAILED: Collection[Stage] = ("probe", "decode")
 """Stages whose text says more than the state does."""
 _MOST_DETAILS = 3
 
 
-def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
-    """Return the state of the job, in lines of up to 28 characters: its progress, speed, W and B, and buffers by
-    device.
+def number_lines(live: LiveJob, item: QueueItem, *, is_paused: bool) -> list[str]:
+    """Return the state of the job, in lines of up to 30 characters: its progress, speed, W and B, the machine while it
+    runs, and buffers by device.
     """
     presenter, state = presenter_of(item.kind), item.state
-    lines = [f"paused, {state.value}" if paused and not state.is_over else state.value]
+    lines = ["paused" if is_paused and not state.is_over else state.value]
     lines += _progress_lines(live)
     if presenter.has_line:
         lines += _latency_lines(live.numbers())
-    lines += presenter.live_lines(live.plotted(""))
-    memory = (
-        live.memory if item.run is None else item.run.memory
-    )  # a search continues after the first context found
-    if memory is not None:
-        lines += _memory_lines(memory)
-    return [shorten(line, _WIDTH) for line in (*lines, *filter(None, [live.point]))]
+    lines += [*presenter.live_lines(live.plotted("")), *filter(None, [live.point])]
+    if live.reading is not None and not state.is_over:
+        lines += ["", *_gauge_lines(live.reading)]
+    # a search continues after the first context found
+    memory = live.memory if item.run is None else item.run.memory
+    if memory is not None and memory.n_ctx is not None:
+        lines += ["", *_memory_lines(memory)]
+    return [shorten(line, _WIDTH) for line in lines]
 
 
 def _progress_lines(live: LiveJob) -> Iterator[str]:
     working = live.working
     if (share := live.share) is not None:
         full = round(share * _BAR_WIDTH)
-        yield f"{'█' * full}{'░' * (_BAR_WIDTH - full)} {share:.0%}"
+        yield f"{'━' * full}{'╌' * (_BAR_WIDTH - full)} {share:>4.0%}"
     if working is None and live.n_total:
         yield f"{format_count(live.n_done)} of {format_count(live.n_total)} tokens"
     if working is not None and working.is_bytes and working.done is not None:
         yield f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
     if live.pace.left_s is not None:
         yield f"{format_duration(live.pace.left_s)} left"
-    if (
-        working is not None and working.stage in _DETAILED and working.subject is None
-    ):  # else a live view shows it
+    # else a live view shows it
+    if working is not None and working.stage in _DETAILED and working.subject is None:
         yield from textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
 
 
@@ -163,8 +173,6 @@ def _latency_lines(numbers: LiveNumbers) -> Iterator[str]:
 
 
 def _memory_lines(memory: Memory) -> Iterator[str]:
-    if memory.n_ctx is None:
-        return
     yield f"n_ctx {format_count(memory.n_ctx)}"
     for one in memory.buffers:
         sizes = one.weight_bytes, one.kv_bytes, one.compute_bytes, one.output_bytes
@@ -173,23 +181,15 @@ def _memory_lines(memory: Memory) -> Iterator[str]:
                 yield f"{name:<8}{format_bytes(n_bytes):>9} {shorten(one.device, _DEVICE_WIDTH)}"
 
 
-class DecodedText(Widget):
-    text = reactive("")
-
-    def render(self) -> Text:
-        room = max(1, self.size.width * self.size.height)
-        return Text(sanitize(self.text)[-room:] or "no text", overflow="fold")
-
-
-def gauge_lines(reading: MachineReading) -> list[str]:
-    lines = [f"CPU {format_percent(reading.cpu_share)}"] if reading.cpu_share is not None else []
+def _gauge_lines(reading: MachineReading) -> Iterator[str]:
+    if reading.cpu_share is not None:
+        yield f"CPU {format_percent(reading.cpu_share)}"
     if (reading.others_share or 0) >= BUSY_SHARE:
-        lines.append(f"! others {format_percent(reading.others_share)} of CPU")
+        yield f"! others {format_percent(reading.others_share)} of CPU"
     if reading.used_bytes is not None:
-        lines.append(f"RAM {format_bytes(reading.used_bytes)} of {format_bytes(reading.total_bytes)}")
+        yield f"RAM {format_bytes(reading.used_bytes)} of {format_bytes(reading.total_bytes)}"
     for gpu in reading.gpus:
-        lines += _gpu_lines(gpu)
-    return [shorten(line, _WIDTH) for line in lines]
+        yield from _gpu_lines(gpu)
 
 
 def _gpu_lines(gpu: GpuReading) -> Iterator[str]:

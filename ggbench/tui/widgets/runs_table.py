@@ -1,23 +1,55 @@
-"""The list of stored runs by model, with marks and a filter."""
+"""The table of stored runs by model, with marks and a filter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from msgspec.structs import replace
+from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from ggbench.show.figure import Figure, member
 from ggbench.show.listed_runs import LISTED, ListedRun
-from ggbench.text import has_words
-from ggbench.tui.stored_runs import by_model
-from ggbench.tui.widgets.figure_list import FigureList
+from ggbench.text import has_words, shorten_middle
+from ggbench.tui.widgets.figure_table import FigureTable
 from ggbench.units import counted, format_count
 
+_MODEL_WIDTH = 20
+_LISTED = {figure.key: figure for figure in LISTED}
+_FIGURES: tuple[Figure[ListedRun], ...] = (
+    replace(_LISTED["run_id"], header="run"),
+    replace(_LISTED["model"], form=lambda name: shorten_middle(name, _MODEL_WIDTH)),
+    _LISTED["quant"],
+    _LISTED["kind"],
+    _LISTED["tok_s"],
+    _LISTED["b_ms"],
+    _LISTED["w_tokens_per_ms"],
+    _LISTED["answer"],
+    member("decodes", "depth", lambda decodes: _starts(decodes), "run.head.settings.decodes", priority=4),
+    member("n_gen", "tokens", path="summary.n_gen", priority=6),
+    member(
+        "cache_types",
+        "KV",
+        lambda types: "/".join(dict.fromkeys(types)),
+        "run.head.setup.cache_types",
+        priority=5,
+    ),
+    member("program", "engine", path="run.head.setup.program", priority=7),
+    replace(_LISTED["started_at"], priority=8),
+    replace(_LISTED["provenance"], priority=9),
+)
 
-class RunsTable(FigureList[ListedRun]):
+
+def _starts(decodes: Sequence[tuple[int, int]]) -> str:
+    """Return the tokens in the cache before each decode."""
+    return ", ".join(dict.fromkeys(format_count(start) for start, _ in decodes))
+
+
+class RunsTable(FigureTable[ListedRun]):
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select", "Open", tooltip="Show all details of the chosen run"),
+        Binding("enter", "select_cursor", "Open", tooltip="Show all details of the chosen run"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run"),
     ]
 
@@ -25,7 +57,9 @@ class RunsTable(FigureList[ListedRun]):
         """A run was marked or unmarked."""
 
     def __init__(self, *, id: str) -> None:
-        super().__init__([figure for figure in LISTED if figure.key != "model"], id=id)  # which is above
+        super().__init__(_FIGURES, id=id)
+        self.border_subtitle = "⏎ open · ␣ mark · c compare · b again · s save · y copy · d delete"
+        self.runs: Sequence[ListedRun] = ()
         self.words = ""
         """The filter."""
         self.marks: frozenset[int] = frozenset()
@@ -34,41 +68,35 @@ class RunsTable(FigureList[ListedRun]):
     def key_of(self, row: ListedRun) -> str:
         return str(row.run_id)
 
-    def group_of(self, row: ListedRun) -> str:
-        return row.model
-
-    def margin_of(self, row: ListedRun) -> str:
-        return "● " if row.run_id in self.marks else "  "
+    def marks_of(self, row: ListedRun) -> str:
+        return "●" if row.run_id in self.marks else ""
 
     def style_of(self, row: ListedRun) -> str:
         return "" if row.is_completed else "dim"
 
-    def listed(self) -> list[ListedRun]:
-        """Return the runs that match the filter."""
-        return [run for run in self.rows.values() if has_words(run.searched, self.words)]
-
-    def show(self, rows: Iterable[ListedRun]) -> None:
-        super().show(by_model(rows))
-        self.mark(self.marks & {run.run_id for run in self.rows.values()})
+    def filter(self, words: str) -> None:
+        self.words = words
+        self.mark(self.marks)
 
     @property
     def marked(self) -> Sequence[ListedRun]:
         """The marked runs in the order of the list, including hidden ones."""
-        return [run for run in self.rows.values() if run.run_id in self.marks]
-
-    @property
-    def summary(self) -> str:
-        """Return `2 of 4 runs, ● 1 marked`; empty without runs."""
-        n_shown, n_marked = len(self.listed()), len(self.marks)
-        runs = counted(len(self.rows), "run") if self.rows else ""
-        shown = runs if n_shown == len(self.rows) else f"{format_count(n_shown)} of {runs}"
-        return f"{shown}, ● {format_count(n_marked)} marked" if n_marked else shown
+        return [run for run in self.runs if run.run_id in self.marks]
 
     def mark(self, run_ids: Iterable[int]) -> None:
-        """Mark these runs only."""
+        """Mark these runs only, and show those that match the filter."""
         self.marks = frozenset(run_ids)
-        self.draw()
+        self.show(run for run in self.runs if has_words(run.searched, self.words))
+        self.border_title = Text(self._summary)
         self.post_message(self.Changed())
+
+    @property
+    def _summary(self) -> str:
+        """Return `2 of 4 runs, ● 1 marked`."""
+        n_shown, n_marked = len(self.shown), len(self.marks)
+        runs = counted(len(self.runs), "run")
+        shown = runs if n_shown == len(self.runs) else f"{format_count(n_shown)} of {runs}"
+        return f"{shown}, ● {format_count(n_marked)} marked" if n_marked else shown
 
     def action_mark(self) -> None:
         if self.chosen is not None:
