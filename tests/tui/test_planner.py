@@ -189,3 +189,17 @@ def test_the_worker_is_kept_until_it_has_to_be_another(
         with pytest.raises(GgbenchError, match="closing"):
             decided(planner.decide(str(tiny_twin), (), needing(512), store))
     assert len(workers) == 3
+
+
+def test_the_best_models_are_found_in_a_worker_of_their_own(
+    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker]
+) -> None:
+    """It ends with the pick, and also where the user no longer waits for it."""
+    planner = LibraryPlanner(offline, start)
+    *steps, pick = planner.best_here(needing(4096), None)
+    assert steps and not any(steps)
+    assert pick is not None and pick.n_current > 1
+    left = planner.best_here(needing(4096), None)
+    next(left)
+    del left
+    assert [worker.closed for worker in workers] == [True, True]

@@ -59,7 +59,7 @@ def test_marked_quants_are_scored_beside_the_largest(
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "enter", "space", "j", "space")
-        assert "Measure 2 quants" in await ask(app, pilot, "quality")
+        assert "measure 2 quants" in await ask(app, pilot, "quality")
         for name, value in {"text": str(text), "n_chunks": "24", "within_s": "10m", "n_ctx": "64"}.items():
             app.screen.query_one(f"#{name}", Input).value = value
         await press(app, pilot, "enter")
