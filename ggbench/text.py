@@ -26,20 +26,8 @@ def shorten(text: str, width: int) -> str:
 
 def shorten_middle(text: str, width: int) -> str:
     """Return plain text of at most `width` characters, cut in the middle, as file names differ at either end."""
-    return _cut(sanitize(text[:4096]), width, width // 2)
-
-
-def _cut(text: str, width: int, head: int) -> str:
+    text, head = sanitize(text[:4096]), width // 2
     return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"
-
-
-def shorten_alike(texts: Sequence[str], width: int) -> tuple[str, ...]:
-    """Return plain texts of at most `width` characters, cut where that keeps most of them distinct."""
-    whole = [sanitize(text[:4096]) for text in texts]
-    long = {text for text in whole if len(text) > width}
-    heads = sorted(range(1, width), key=lambda head: abs(head - width // 2)) if long else [width // 2]
-    best = max(heads, key=lambda head: len({_cut(text, width, head) for text in long}))
-    return tuple(_cut(text, width, best) for text in whole)
 
 
 def _plain_character(character: str) -> str:
@@ -62,7 +50,7 @@ def counted_names(names: Sequence[str]) -> str:
 
 
 def in_words(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return "".join(parts) if len(parts) < 2 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def shell_path(path: str) -> str:

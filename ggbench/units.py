@@ -23,12 +23,14 @@ _DECIMAL = {"kb": 1, "mb": 2, "gb": 3, "tb": 4}
 """Exponents of 1000."""
 _FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([gtp])flops?(?:/s)?\s*", re.IGNORECASE)
 _THOUSANDS = {"g": 3, "t": 4, "p": 5}
-_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*?)(/s|ps)?\s*")
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?(?:i?b)?|[kmgtKMGT]?(?:i?B)?)(/s|(?<=B)ps)?\s*")
+"""A small b after a capital is a bit, but lower-case `24gb` is common for bytes."""
 _LARGEST = 1 << 60
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([smh]?)\s*", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*%\s*")
 _LARGEST_PERCENT = 1000
+_LARGEST_BATCH = 65_536
 _TOKENS = re.compile(r"(?P<number>[0-9]+(?:[,_][0-9]{3})*|[0-9]*\.[0-9]+)(?P<unit>[km]?)", re.IGNORECASE)
 _TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 MOST_TOKENS = (1 << 31) - 1
@@ -37,10 +39,12 @@ MOST_TOKENS = (1 << 31) - 1
 
 def parse_batch_sizes(text: str) -> tuple[int, ...]:
     """Parse numbers of sequences separated by commas, without duplicates. Raises UsageError."""
-    try:
-        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise UsageError(f"{text!r} is not a list of batch sizes", "separate them by commas: 1,8,32") from None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) <= _LARGEST_BATCH for part in parts):
+        raise UsageError(
+            f"{text!r} is not a list of batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32"
+        )
+    return tuple(dict.fromkeys(map(int, parts)))
 
 
 def parse_tokens(text: str, *, least: int = 1) -> int:
@@ -49,11 +53,11 @@ def parse_tokens(text: str, *, least: int = 1) -> int:
     Raises UsageError for anything else, and outside `least` to `MOST_TOKENS`.
     """
     match = _TOKENS.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"{text!r} is not a number of tokens", "write 16384, 16,384 or 16k, where k is 1024")
-    value = float(match["number"].replace(",", "").replace("_", "")) * _TOKEN_UNITS[match["unit"].lower()]
+    value = math.nan
+    if match is not None:
+        value = float(re.sub("[,_]", "", match["number"])) * _TOKEN_UNITS[match["unit"].lower()]
     if not value.is_integer():
-        raise UsageError(f"{text!r} is not a whole number of tokens", f"did you mean {math.ceil(value):,}?")
+        raise UsageError(f"{text!r} is not a number of tokens", "write 16384, 16,384 or 16k, where k is 1024")
     if not least <= value <= MOST_TOKENS:
         raise UsageError(f"{text!r} is out of range", f"write {least:,} to {MOST_TOKENS:,} tokens")
     return int(value)
@@ -62,7 +66,7 @@ def parse_tokens(text: str, *, least: int = 1) -> int:
 def parse_size(text: str) -> int:
     """Parse a size: `24GiB`, `24G` (both 2^30), `24GB` (10^9), or plain bytes of at least 1 MiB. Raises UsageError.
 
-    In lower case `24gb` is `24GB`; `24Gb` means bits and is rejected.
+    In lower case `24gb` is `24GB`; `24Gb` are bits.
     """
     accepted = "a size such as 24GiB, 512MiB or 8GB"
     n_bytes = round(_parse(text, per_second=False, accepted=accepted))
@@ -76,10 +80,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_bandwidth(text: str, *, binary: bool = False) -> float:
-    """Parse a bandwidth in bytes per second, `1008GB/s` or `80GiB/s`; `binary` reads GB as 2^30. Raises UsageError.
-
-    Bits are rejected as in `parse_size`, including `100gbps`.
-    """
+    """Parse a bandwidth in bytes per second, `1008GB/s` or `80GiB/s`; `binary` reads GB as 2^30. Raises UsageError."""
     return _parse(text, per_second=True, accepted="a bandwidth such as 1008GB/s or 80GiB/s", binary=binary)
 
 
@@ -89,29 +90,21 @@ def parse_compute(text: str) -> float:
     match = _FLOPS.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is not {accepted}", "write GFLOPS, TFLOPS or PFLOPS after the number")
-    value = float(match[1]) * 1024.0 ** _THOUSANDS[match[2].lower()]
-    if not 0 < value <= _LARGEST:
-        raise UsageError(
-            f"{text!r} is out of range for {accepted}", "it must be above zero and below 1152 PFLOPS"
-        )
-    return value
+    return _in_range(text, float(match[1]) * 1024.0 ** _THOUSANDS[match[2].lower()], accepted)
 
 
 def _parse(text: str, *, per_second: bool, accepted: str, binary: bool = False) -> float:
     match = _QUANTITY.fullmatch(text)
-    unit = match[2].lower() if match else None
-    if match is None or unit not in _SIZE_UNITS or bool(match[3]) != per_second:
-        raise UsageError(f"{text!r} is not {accepted}", "GiB is 2^30 bytes, GB is 10^9")
-    # `24Gb` and `gbps` are bits; lower-case `24gb` is common for bytes.
-    if match[2].endswith("b") and (match[2] != unit or match[3] == "ps"):
-        prefix = match[2][:-1]
-        in_bytes = f"{match[1]}{prefix[:1].upper()}{prefix[1:]}B{'/s' if per_second else ''}"
-        raise UsageError(f"{text!r} is a number of bits", f"for bytes write {in_bytes}, with a capital B")
+    if match is None or bool(match[3]) != per_second:
+        raise UsageError(f"{text!r} is not {accepted}", "GiB is 2^30 bytes, GB is 10^9; Gb and gbps are bits")
+    unit = match[2].lower()
     value = float(match[1]) * (1024 ** _DECIMAL[unit] if binary and unit in _DECIMAL else _SIZE_UNITS[unit])
+    return _in_range(text, value, accepted)
+
+
+def _in_range(text: str, value: float, accepted: str) -> float:
     if not 0 < value <= _LARGEST:
-        raise UsageError(
-            f"{text!r} is out of range for {accepted}", "it must be above zero and below 2^60 bytes"
-        )
+        raise UsageError(f"{text!r} is out of range for {accepted}", "it must be above zero and below 2^60")
     return value
 
 
@@ -211,12 +204,7 @@ def parse_percent(text: str) -> float:
     """Parse `5%` or `0.5 %` as a share, 0.05. Raises UsageError for a number without the sign, and below zero."""
     match = _PERCENT.fullmatch(text)
     if match is None:
-        hint = (
-            f"did you mean {text.strip()}%?"
-            if _PERCENT.fullmatch(f"{text}%")
-            else "write a percentage such as 5%"
-        )
-        raise UsageError(f"{text!r} is not a percentage of zero or more", hint)
+        raise UsageError(f"{text!r} is not a percentage of zero or more", "write a percentage such as 5%")
     share = float(match[1]) / 100
     if share > _LARGEST_PERCENT / 100:
         raise UsageError(f"{text!r} is out of range", f"write 0% to {_LARGEST_PERCENT}%")
@@ -258,10 +246,8 @@ def format_length(n_tokens: int | None) -> str:
     return f"{n_tokens // 1024}k" if n_tokens and n_tokens % 1024 == 0 else format_count(n_tokens)
 
 
-def format_params(value: int | None, *, binary: bool = False) -> str:
-    """Return `7.72 B`, `464 M` or `1.6 M`, powers of ten; `binary` uses the article's: B is 2^30 and M 2^20."""
-    if binary and value is not None:
-        return f"{value / GIB:.2f} B" if value >= GIB // 10 else f"{format_number(value / MIB)} M"
+def format_params(value: int | None) -> str:
+    """Return `7.72 B`, `464 M` or `1.6 M`, powers of ten."""
     if value is None or value < 1e6:
         return format_count(value)
     if value >= 5e8:
@@ -278,13 +264,6 @@ def format_bandwidth(bytes_per_s: float | None, *, binary: bool = False) -> str:
 def format_compute(flop_per_s: float | None) -> str:
     """Return `82.58 TFLOPS`; T is 2^40, as in the article."""
     return "—" if flop_per_s is None else f"{format_number(flop_per_s / (1 << 40), 4)} TFLOPS"
-
-
-def format_rough_seconds(seconds: float) -> str:
-    """Return `35 s`, `2 min`, `4 h`: an estimate to 5 s below 90 s, to minutes below 2 hours, and to hours above."""
-    if seconds < 90:
-        return f"{max(5, 5 * round(seconds / 5))} s"
-    return f"{round(seconds / 60)} min" if seconds < 7200 else f"{round(seconds / 3600)} h"
 
 
 def format_duration(seconds: float | None) -> str:

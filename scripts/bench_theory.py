@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ggbench.gguf_file.layout import build_model
-from ggbench.machine.known_devices import find_device
+from ggbench.machine.description import parse_gpus
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.limits import PrefillLimit, known_hardware
+from ggbench.sizing.theory.limits import PrefillLimit, hardware_of
 from ggbench.sizing.theory.weights import count_parameters, uniform_weights
 
 ROOT = Path(__file__).parent.parent
@@ -51,7 +51,7 @@ def curve_work() -> Callable[[], None]:
     """Computes one curve with its knees, as `limits` does."""
     model = build_model(load_catalog().model("qwen1.5-7b").hyper, "qwen1.5-7b")
     weights, kv = uniform_weights(count_parameters(model), 16), kv_cache(model)
-    hardware = known_hardware(find_device("rtx-4090"))
+    hardware = hardware_of(parse_gpus("rtx-4090")[0])
     bandwidth, compute = hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s
     assert bandwidth is not None and compute is not None
 

@@ -24,7 +24,7 @@ from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, materialize, resolve, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlanRow
 from ggbench.units import GIB, MIB
 
 MODELS = ("qwen1.5-0.5b", "qwen1.5-1.8b")
@@ -58,7 +58,7 @@ def main() -> int:
 
 def planned(model: str, setup: LlamaConfig) -> Sequence[PlanRow]:
     """From headers alone."""
-    budget = Budget("main memory", False, 64 * GIB, "made up", 0, "")
+    budget = Budget(host=DeviceMemory(HOST_DEVICE, 64 * GIB))
     with DryAllocator(launch(threading.Event()), setup) as allocator:
         return list(plan(resolve_headers(parse_model(model, *QUANTS)), PlanRequest(budget, setup), allocator))
 

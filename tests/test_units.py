@@ -61,30 +61,19 @@ def test_what_is_no_size_is_a_usage_error(text: str) -> None:
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("text", "in_bytes"),
-    [("6Gb", "6GB"), ("6 Gb", "6GB"), ("6Gib", "6GiB"), ("6Mb", "6MB"), ("6Kb", "6KB"), ("1.5Tb", "1.5TB")],
-)
-def test_a_size_in_bits_is_refused(text: str, in_bytes: str) -> None:
-    """A small b after a capital is a bit, an eighth of what would be taken; the hint writes it with bytes."""
-    with pytest.raises(UsageError, match=f"'{text}' is a number of bits") as caught:
+@pytest.mark.parametrize("text", ["6Gb", "6 Gb", "6Gib", "6Mb", "6Kb", "1.5Tb"])
+def test_a_size_in_bits_is_refused(text: str) -> None:
+    """A small b after a capital is a bit, an eighth of what would be taken."""
+    with pytest.raises(UsageError, match=f"'{text}' is not a size") as caught:
         parse_size(text)
-    assert in_bytes in caught.value.hint
-    parse_size(in_bytes)
+    assert "Gb and gbps are bits" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("text", "in_bytes"),
-    [
-        ("1008Gb/s", "1008GB/s"), ("100Gbps", "100GB/s"), ("100gbps", "100GB/s"), ("80Gib/s", "80GiB/s"),
-        ("7bps", "7B/s"),
-    ],
-)  # fmt: skip
-def test_a_bandwidth_in_bits_is_refused(text: str, in_bytes: str) -> None:
-    with pytest.raises(UsageError, match=f"'{text}' is a number of bits") as caught:
+@pytest.mark.parametrize("text", ["1008Gb/s", "100Gbps", "100gbps", "80Gib/s", "7bps"])
+def test_a_bandwidth_in_bits_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=f"'{text}' is not a bandwidth") as caught:
         parse_bandwidth(text)
-    assert in_bytes in caught.value.hint
-    parse_bandwidth(in_bytes)
+    assert "Gb and gbps are bits" in caught.value.hint
 
 
 @settings(deadline=None)
@@ -180,10 +169,6 @@ def test_binary_units_are_the_articles() -> None:
     assert format_bandwidth(1008 * 2**30, binary=True) == "1008 GB/s"
     assert format_compute(82.58 * 2**40) == "82.58 TFLOPS"
     assert format_compute(None) == "—"
-    assert (format_params(7_098_728_448, binary=True), format_params(262_144 * 1024, binary=True)) == (
-        "6.61 B",
-        "0.25 B",
-    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +196,8 @@ def test_tokens_are_read_as_people_write_them(text: str, n_tokens: int) -> None:
     ("text", "hint"),
     [
         ("", "16k"), ("k", "16k"), ("16 thousand", "16k"), ("16,38", "16k"), ("1,6384", "16k"), ("16kb", "16k"),
-        ("-1", "16k"), ("1e4", "16k"), ("1.3k", "1,332"), ("2.5", "3"), ("0", "1 to 2,147,483,647"),
+        ("-1", "16k"), ("1e4", "16k"), ("1.3k", "16k"), ("2.5", "16k"), ("32.768", "16,384"),
+        ("0", "1 to 2,147,483,647"),
         ("2147483648", "1 to 2,147,483,647"), ("2048m", "1 to 2,147,483,647"),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import output_options
@@ -20,19 +21,19 @@ from ggbench.commands.output import Output
 def command(output: Output) -> None:
     """Check llama.cpp, this machine and ggbench's own files, and say how to fix what is wrong.
 
-    It checks llama.cpp's build, NVIDIA's driver, programs that use the CPU or a GPU, clocks, limits of memory, disk
-    space, the results file and the Hub's settings. Problems make something fail; advice makes measurements faster or
-    more reliable. Nothing is measured or changed, and no network is used.
+    It checks llama.cpp's build, NVIDIA's driver, programs that use a GPU, disk space and the results file. Problems
+    make something fail; advice makes measurements faster or more reliable. Nothing is measured or changed, and no
+    network is used.
 
     --md --why is what to paste into a bug report; ~ stands for your home folder.
     """
     from ggbench.decisions.doctor.checkup import check_machine
     from ggbench.decisions.doctor.findings import findings
-    from ggbench.decisions.doctor.show import DOCTOR, Doctor, checkup_answer
+    from ggbench.decisions.doctor.show import DOCTOR, checkup_answer
 
     checkup = check_machine()
-    found = findings(checkup)
+    checkup = replace(checkup, findings=findings(checkup))
     if output.as_json:
-        output.record(DOCTOR, Doctor.of(checkup, found))
+        output.record(DOCTOR, checkup)
     else:
-        output.answer(checkup_answer(checkup, found))
+        output.answer(checkup_answer(checkup))

@@ -29,7 +29,7 @@ def command(path: Path, output: Output) -> None:
 
     A truncated file, such as an interrupted download, exits with 5. The models of a folder: ggbench models FOLDER
 
-    Of a projector (mmproj), it shows encoders, image size and the model it belongs to. Of a truncated file, it shows
+    Of a projector (mmproj), it shows its size and the model it belongs to. Of a truncated file, it shows
     the missing size.
     """
     from ggbench.gguf_file.header import read_model_file

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _LONGEST = 131_072
 """Tokens of the longest prompt."""
-_LARGEST_BATCH = 65_536
 
 
 @click.command(
@@ -33,7 +32,7 @@ _LARGEST_BATCH = 65_536
 @model_arguments
 @option(
     "--gpu",
-    "GPUs, e.g. rtx-4090, rtx-3090x2 or 24GiB@936GB/s. Default: the GPU of this machine.",
+    "GPU, e.g. rtx-4090 or 24GiB@936GB/s. Default: the GPU of this machine.",
     metavar="NAME",
 )
 @option("--vram", "GPU memory, e.g. 24GiB. Default: that of --gpu.", metavar="SIZE")
@@ -63,10 +62,11 @@ def command(
     article, G is 2^30 and T is 2^40, and each prompt token reads all earlier KV.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
+    from ggbench.units import parse_batch_sizes
 
     hardware = _hardware(gpu, vram, bandwidth, compute)
     cache_types = type_by_name(type_k).name, type_by_name(type_v).name
-    batches = _batch_sizes(batch_sizes)
+    batches = parse_batch_sizes(batch_sizes)
     from ggbench.sizing.theory.kv_cache import kv_cache
     from ggbench.sizing.theory.limits import model_limits
     from ggbench.sizing.theory.weights import count_model, count_parameters
@@ -88,9 +88,9 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
     """Return the data of the named GPU, or of this machine's, overridden by the given values."""
     import msgspec.structs
 
-    from ggbench.machine.description import parse_gpus
-    from ggbench.machine.gpus import list_gpus
-    from ggbench.sizing.theory.limits import Hardware, described_hardware, driver_hardware
+    from ggbench.machine.description import Device, parse_gpus
+    from ggbench.machine.gpus import gpu_bandwidth, list_gpus
+    from ggbench.sizing.theory.limits import Hardware, hardware_of
     from ggbench.units import parse_bandwidth, parse_compute, parse_size
 
     given: dict[str, object] = {}
@@ -100,21 +100,12 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
         given |= {"bandwidth_bytes_per_s": parse_bandwidth(bandwidth, binary=True), "bandwidth_source": "given"}
     if compute is not None:
         given |= {"compute_flop_per_s": parse_compute(compute), "compute_source": "given"}
-    if gpu is not None:
-        found = described_hardware(parse_gpus(gpu))
-    elif given:
-        found = Hardware("a machine as described")
-    else:  # unknown without a GPU: measuring would take too long
-        gpus = list_gpus()
-        found = driver_hardware(gpus[0]) if gpus else Hardware("an unknown machine")
+    devices = [] if gpu is None else list(parse_gpus(gpu))
+    if len(devices) > 1:
+        raise UsageError("limits are those of one GPU", "name one; ggbench plan counts several")
+    if gpu is None and not given:  # unknown without a GPU: measuring would take too long
+        devices = [
+            Device(each.name, each.total_bytes or 0, "NVML", gpu_bandwidth(each)) for each in list_gpus()
+        ]
+    found = hardware_of(devices[0]) if devices else Hardware("a machine as described")
     return msgspec.structs.replace(found, **given)
-
-
-def _batch_sizes(text: str) -> tuple[int, ...]:
-    """Parse whole numbers separated by commas, without duplicates. Raises UsageError."""
-    sizes = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    if not all(part.isdecimal() and 0 < int(part) <= _LARGEST_BATCH for part in sizes):
-        raise UsageError(
-            f"{text!r} is not a list of batch sizes", f"write whole numbers from 1 to {_LARGEST_BATCH}: 1,8,32"
-        )
-    return tuple(map(int, sizes))

@@ -140,12 +140,12 @@ def _compare(plans: Sequence[EnginePlan], output: Output) -> None:
     from ggbench.decisions.machines import (
         PLAN_MACHINES,
         choose_machine,
-        machine_names,
+        machine_name,
         machines_answer,
         machines_record,
     )
 
-    names = machine_names([plan.budget for plan in plans])
+    names = [machine_name(plan.budget) for plan in plans]
     choices = [choose_machine(names, rows) for rows in zip(*(plan.rows for plan in plans), strict=True)]
     if output.as_json:
         output.record(PLAN_MACHINES, machines_record(plans, choices))

@@ -44,15 +44,8 @@ ACCEPTANCE = "acceptance"
     "Only this document's rows, or llama-bench; acceptance has drafts'. Without options, they are listed.",
     metavar="ID",
 )
-@option(
-    "--behind",
-    "Only rows of llama-bench behind an estimated speed. By the name that plan and pick print; repeatable.",
-    metavar="NAME",
-    multiple=True,
-)
 @output_options
 def command(
-    behind: tuple[str, ...],
     output: Output,
     **filters: str | None,
 ) -> None:
@@ -66,11 +59,11 @@ def command(
     are shown verbatim. Rows of llama-bench, which people published in repositories and issues, cover cards of NVIDIA,
     AMD, Intel and Apple, and CPUs; each has its source. --against published names every difference.
     """
-    selections = [each for each in (behind, *filters.values()) if each]
+    selections = [each for each in filters.values() if each]
     if filters["source"] == ACCEPTANCE:
         _list_acceptances(output, selections)
         return
-    rows, benches = _selected(behind, filters)
+    rows, benches = _selected(filters)
     from ggbench.show.published import PUBLISHED, published_answer, published_record, sources_answer
 
     if output.as_json:
@@ -101,17 +94,10 @@ _Rows = tuple[PublishedRow, ...]
 _Benches = tuple[BenchedRow, ...]
 
 
-def _selected(behind: tuple[str, ...], filters: Mapping[str, str | None]) -> tuple[_Rows, _Benches]:
+def _selected(filters: Mapping[str, str | None]) -> tuple[_Rows, _Benches]:
     """Return the rows of documents and those of llama-bench. Raises UnknownName."""
     everything: tuple[AnyRow, ...] = (*load_published(), *load_benches())
     kept = filter_published(everything, **filters)
-    if behind:
-        from ggbench.expect.published_speed import rows_behind
-
-        leaned_on = set(
-            rows_behind([" ".join(name.split()) for name in behind])
-        )  # a terminal may have wrapped it
-        kept = tuple(row for row in kept if row in leaned_on)
     rows = tuple(row for row in kept if isinstance(row, PublishedRow))
     benches = tuple(row for row in kept if isinstance(row, BenchedRow))
     return rows, benches

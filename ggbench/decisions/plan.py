@@ -16,7 +16,7 @@ from ggbench.runs.store.health import has_runs
 from ggbench.show.words import say
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import Planners, PlanRequest
-from ggbench.sizing.plan_record import Budget, Change, EnginePlan, PlanRow
+from ggbench.sizing.plan_record import EnginePlan, PlanRow
 from ggbench.sizing.what_helps import with_other_quants
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def plan_model(
             alternative = None if fitting is None else _estimated(*fitting, planners, request)[0]
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
     listing, moved_bytes = repo_read(targets) or (None, 0)
-    sources = _sources(rows, request.budget, allocator)
+    sources = _sources(rows, allocator)
     return EnginePlan(
         request.budget, tuple(rows), sources, listing, moved_bytes, alternative, request.setup.n_ctx
     )
@@ -59,7 +59,7 @@ def _estimated(
     """Return the rows with expected speeds and known losses."""
     from ggbench.expect.machine_runs import MachineRuns
     from ggbench.expect.measured_losses import measured_losses  # slow to import
-    from ggbench.expect.speed import expected_curves, expected_speed, with_speeds
+    from ggbench.expect.speed import expected_speed
 
     headers = {target.file.header_sha256 for target in targets if target.file is not None}
     with contextlib.ExitStack() as opened:
@@ -69,40 +69,34 @@ def _estimated(
                 store = opened.enter_context(Store.open())
         runs, losses = MachineRuns(store, request.budget), measured_losses(store, headers)
 
-        def speed(target: Target, setup: LlamaConfig, n: int, n_seqs: int = 1) -> Expected | None:
+        def speed(target: Target, setup: LlamaConfig, n_seqs: int = 1) -> Expected | None:
+            n = (setup.n_ctx or 0) // (setup.n_streams if n_seqs == 1 else n_seqs)
             return expected_speed(planners.placement(target, setup), runs, n, n_seqs)
 
-        def timed(target: Target, change: Change) -> Change:
-            setup = change.setup
-            if setup is None or setup.n_ctx is None:
-                return change
-            return replace(change, expected=speed(target, setup, setup.n_ctx // setup.n_streams))
-
         def estimated(target: Target, row: PlanRow) -> PlanRow:
-            setup, n_ctx = row.setup, row.n_ctx
-            if target.file is None or setup is None or n_ctx is None:
+            setup = row.setup
+            if target.file is None or setup is None or row.n_ctx is None:
                 return row
-            n_seqs = setup.n_seq_max
-            row = with_speeds(row, expected_curves(planners.placement(target, setup), runs))
             *apart, both = losses.parts(target.file.header_sha256, row, target.file.architecture)
+            n_seqs, placed = setup.n_seq_max, replace(setup, n_ctx=row.n_ctx)
             return replace(
                 row,
-                expected_together=None if n_seqs == 1 else speed(target, setup, n_ctx // n_seqs, n_seqs),
-                changes=tuple(timed(target, change) for change in row.changes),
+                expected=speed(target, placed),
+                expected_together=None if n_seqs == 1 else speed(target, placed, n_seqs),
+                changes=tuple(
+                    each if each.setup is None else replace(each, expected=speed(target, each.setup))
+                    for each in row.changes
+                ),
                 loss=both or added(*apart),
             )
 
         return list(map(estimated, targets, rows))
 
 
-def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:
+def _sources(rows: Sequence[PlanRow], allocator: DryAllocator) -> dict[str, str]:
     is_drawn = any(row.provenance == "catalog" for row in rows)
     version = "" if allocator.versions is None else allocator.versions.get("llama_cpp", "")
-    places = ", ".join(allocator.compute_devices)
-    stands_in = budget.on_gpu and places and not allocator.has_gpu
     return {
         "weights": say("plan.weights_drawn" if is_drawn else "plan.weights_read"),
-        "kv_and_compute": say(
-            "plan.sized_in_place" if stands_in else "plan.sized", version=version, places=places
-        ),
+        "kv_and_compute": say("plan.sized", version=version),
     }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ggbench.engines.events import Event
 
 
-Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
+Stage = Literal["start", "devices", "load", "context", "prefill", "decode", "score"]
 
 DEFAULT_TIMEOUT_S = 600.0
 """Longest time without a message before a worker counts as hung: a long prompt on a slow CPU reports nothing."""

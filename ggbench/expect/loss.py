@@ -16,7 +16,6 @@ from ggbench.gguf_file.hyperparameters import FAMILIES
 from ggbench.gguf_file.quants import canonical_quant, name_without_quant, plain_quant
 from ggbench.models.published import data_text, reads_data
 from ggbench.stats.intervals import Z_95, Estimate, Expected, LossBasis
-from ggbench.units import counted
 
 UNNOTICED_LOSS = 0.012
 """Losses in nats up to which nobody can tell quants apart.
@@ -103,12 +102,7 @@ def expected_loss(model: str, quant: str, n_params: int | None, architecture: st
     lines = _weights()
     line = _nearest(lines, (*_names(model), f"{family_of(architecture)}/{size}B", f"/{size}B"))
     column = name if line.get(name) else plain_quant(name)
-    found = _loss(line, column)
-    if found is None or found.basis == "published":
-        return found
-    n_rows, n_models = map(int, lines["rows"][column].split(" "))
-    scored = f"{counted(n_rows, 'row')} of {counted(n_models, 'model')} in all"
-    return replace(found, source=f"{found.source}; {scored}")
+    return _loss(line, column)
 
 
 def expected_cache_loss(model: str, architecture: str, cache: tuple[str, str]) -> Expected:

@@ -67,10 +67,7 @@ class MachineRuns:
 
     def rates(self, setup: LlamaConfig) -> list[Rates]:
         """Return the rates of each model's newest run under a setup, whose weights were all in the planned memory."""
-        if self._here is None:
-            return []
-        decisive = self._here.decisive(setup, None)
-        asked = () if decisive is None else self._unplaced(decisive)
+        asked = self._unplaced(self.decisive(setup, None))
         if asked not in self._rates:
             alike = [run for run in self._with_rates if self._is_alike(run, asked)]
             self._rates[asked] = _of_models(alike)
@@ -78,23 +75,26 @@ class MachineRuns:
 
     @functools.cached_property
     def _with_rates(self) -> list[Run]:
-        found: list[Run] = []
-        if self._here is not None and self._store is not None:
-            with contextlib.suppress(StoreError):
-                found = list(runs_with_rates(self._store, self._here.key))
-        return found
+        if self._here is None or self._store is None:
+            return []
+        with contextlib.suppress(StoreError):
+            return [
+                run
+                for run in runs_with_rates(self._store, self._here.key)
+                if self._here.made(run.head.environment)
+            ]
+        return []
 
-    def _unplaced(self, setup: EngineConfig) -> tuple[object, ...]:
+    def _unplaced(self, setup: EngineConfig | None) -> tuple[object, ...]:
         """Return a setup without its placement, but for which of several GPUs it uses."""
         is_choice = self._here is not None and len(self._here.gpus) > 1
-        return setup.without_placement(), is_choice and (setup.main_gpu, setup.devices)
+        return (
+            () if setup is None else (setup.without_placement(), is_choice and (setup.main_gpu, setup.devices))
+        )
 
     def _is_alike(self, run: Run, asked: tuple[object, ...]) -> bool:
         """Return whether a run read its weights only from the planned memory, not from the CPU's cache."""
-        on_gpu = self._budget.on_gpu
-        if self._here is None or not self._here.made(run.head.environment):
-            return False
-        decisive = self._here.decisive(run.head.setup, run.subject.n_layer)
+        on_gpu, decisive = self._budget.on_gpu, self.decisive(run.head.setup, run.subject.n_layer)
         if decisive is None or self._unplaced(decisive) != asked:
             return False
         if (run.subject.weight_bytes or 0) <= self._cache_bytes or run.memory.weights_on_gpu is not on_gpu:

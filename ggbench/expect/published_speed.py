@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import UnknownName, Unsupported
+from ggbench.errors import Unsupported
 from ggbench.expect.cost_model import (
     Cost,
     DeviceKind,
@@ -26,14 +26,13 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import default_threads
 from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.models.published import data_text, reads_data
-from ggbench.models.published.benches import BenchedRow, load_benches
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.speed_limits import speed_positions
 from ggbench.sizing.theory.offload import HOST
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_curve import SpeedCurve
+from ggbench.stats.speed_curve import SpeedCurve, inverse
 from ggbench.text import in_words
 from ggbench.units import counted
 
@@ -79,42 +78,28 @@ _EXPERTS, _CPU, _OTHERS = "experts", "CPU", "other devices"
 
 
 @functools.cache
-def _rows_by_name() -> Mapping[str, tuple[int, ...]]:
-    """Return the rows behind estimates: of a device or a generation with a backend, `Ampere/CUDA`, and others."""
+def _row_counts() -> Mapping[str, int]:
+    """Return the number of rows of each device and each generation with a backend, `Ampere/CUDA`, and of others."""
     rows = fitted_speeds().rows
-    found = {term.partition("=")[2]: numbers for term, numbers in rows.items() if term.startswith("read:")}
-    devices = [numbers for term, numbers in rows.items() if term.startswith("read:device=")]
+    found = {term.partition("=")[2]: len(numbers) for term, numbers in rows.items() if term.startswith("read:")}
+    n_others = sum(len(numbers) for term, numbers in rows.items() if term.startswith("read:device="))
     return {
         **found,
-        _EXPERTS: rows.get("crossing", ()),
-        _CPU: rows.get("host", ()),
-        _OTHERS: tuple(sorted(number for numbers in devices for number in numbers)),
+        _EXPERTS: len(rows.get("crossing", ())),
+        _CPU: len(rows.get("host", ())),
+        _OTHERS: n_others,
     }
 
 
 def _leans_on(kind: DeviceKind) -> dict[str, str]:
-    """Return how many rows of a device and of its relatives an estimate leans on, by the name of the rows."""
-    own, relatives = kind.term, f"{kind.generation}/{kind.backend}"
-    by_name = _rows_by_name()
-    n_own = len(by_name.get(own, ()))
-    n_others = len(by_name.get(relatives, ())) - n_own
-    found = {}
-    if n_own:
-        found[own] = f"{counted(n_own, 'row')} of {kind.name}"
+    """Return how many rows of a device and of its relatives an estimate leans on, by whose they are."""
+    counts, relatives = _row_counts(), f"{kind.generation}/{kind.backend}"
+    n_own = counts.get(kind.term, 0)
+    n_others = counts.get(relatives, 0) - n_own
+    found = {kind.term: f"{counted(n_own, 'row')} of {kind.name}"} if n_own else {}
     if n_others > 0:
         found[relatives] = f"{counted(n_others, 'row')} of other {kind.generation} with {kind.backend}"
-    return found or {_OTHERS: f"{counted(len(by_name[_OTHERS]), 'row')} of other devices"}
-
-
-def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
-    """Return the published rows that estimates with these names of rows lean on. Raises UnknownName."""
-    by_name = {name.lower(): numbers for name, numbers in _rows_by_name().items()}
-    for name in names:
-        if name.strip().lower() not in by_name:
-            hint = "use a name that plan and pick print, such as 'Ampere/CUDA' or experts"
-            raise UnknownName("rows behind an estimate", name, (), hint)
-    numbers = {number for name in names for number in by_name[name.strip().lower()]}
-    return tuple(row for number, row in enumerate(load_benches()) if number in numbers)
+    return found or {_OTHERS: f"{counted(counts[_OTHERS], 'row')} of other devices"}
 
 
 def published_curve(placement: Placement, *, is_here: bool) -> SpeedCurve | None:
@@ -137,15 +122,14 @@ def published_curve(placement: Placement, *, is_here: bool) -> SpeedCurve | None
     for kind in kinds.values():
         rows |= _leans_on(kind)
     if placement.n_crossed:
-        rows[_EXPERTS] = f"{counted(len(_rows_by_name()[_EXPERTS]), 'row')} of experts in main memory"
+        rows[_EXPERTS] = f"{counted(_row_counts()[_EXPERTS], 'row')} of experts in main memory"
     elif HOST in places:
-        rows[_CPU] = f"{counted(len(_rows_by_name()[_CPU]), 'row')} of CPUs"
+        rows[_CPU] = f"{counted(_row_counts()[_CPU], 'row')} of CPUs"
     return SpeedCurve(
         "published",
         f"others' llama-bench: {in_words(list(rows.values()))}",
         tuple((n, step.time(by_place)) for n, by_place in read.items()),
         _prefills(placement, step.model) if len(kinds) == 1 else (),
-        rows=tuple(rows),
     )
 
 
@@ -167,12 +151,7 @@ class _Step(msgspec.Struct, frozen=True):
         computed = fitted_speeds().decode.predict(self.costs(read_bytes))
         if not self.placement.is_parallel:
             return computed
-        n_layers, wait = self.placement.n_gpu_layers, _MEETING_MS
-        return Estimate(
-            computed.value + n_layers * wait.value,
-            computed.low + n_layers * wait.low,
-            computed.high + n_layers * wait.high,
-        )
+        return computed.plus(_MEETING_MS, self.placement.n_gpu_layers)
 
     def costs(self, read_bytes: Mapping[int, float]) -> list[Cost]:
         """Return the costs of a step that reads these bytes from each memory."""
@@ -265,18 +244,12 @@ def _prefills(placement: Placement, model: ModelKind) -> tuple[tuple[int, Estima
         n_batches = math.ceil(n / placement.setup.n_ubatch)
         read_ms = n_batches * weights.read_bytes(n / n_batches) / device.bandwidth.bytes_per_s * 1e3
         costs = prompt_costs(device_kind(device), model, compute_ms=flop / rate * 1e3, read_ms=read_ms)
-        copied = n_batches * in_main.read_bytes(n / n_batches) if in_main is not None else 0.0
-        found.append((n, _with_copies(fitted_speeds().prompt.predict(costs), copied)))
+        predicted = fitted_speeds().prompt.predict(costs)
+        if in_main is not None:
+            copied_bytes = n_batches * in_main.read_bytes(n / n_batches)
+            predicted = predicted.plus(inverse(_COPIED_BYTES_PER_S, 1e3 * copied_bytes))
+        found.append((n, predicted))
     return tuple(found)
-
-
-def _with_copies(computed: Estimate, n_bytes: float) -> Estimate:
-    rate, copied = _COPIED_BYTES_PER_S, n_bytes * 1e3
-    return Estimate(
-        computed.value + copied / rate.value,
-        computed.low + copied / rate.high,
-        computed.high + copied / rate.low,
-    )
 
 
 def prompt_rate(device: KnownDevice) -> float | None:

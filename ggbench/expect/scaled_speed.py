@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ggbench.expect.machine_runs import Rates
 from ggbench.stats.intervals import Estimate, t_95
-from ggbench.stats.speed_curve import SpeedCurve
+from ggbench.stats.speed_curve import SpeedCurve, inverse
 from ggbench.units import counted, format_number
 
 _FEWEST = 2
@@ -31,17 +31,9 @@ def scaled_curve(
         return None
     weights, kv_cache = ([rate / bytes_per_s for rate in each] for each in zip(*rates, strict=True))
     of_weights, of_cache, first = _next_of(weights), _next_of(kv_cache), latencies[1]
-    steps = tuple((n, _at(of_weights, first, of_cache, ms - first)) for n, ms in latencies.items())
+    reading = inverse(of_weights, first)
+    steps = tuple((n, reading.plus(inverse(of_cache, ms - first))) for n, ms in latencies.items())
     return SpeedCurve("scaled", _source(weights), steps)
-
-
-def _at(weights: Estimate, weights_ms: float, cache: Estimate, cache_ms: float) -> Estimate:
-    """Return a latency at shares of the bandwidth, from its two parts at the full one."""
-    return Estimate(
-        weights_ms / weights.value + cache_ms / cache.value,
-        weights_ms / weights.high + cache_ms / cache.high,
-        weights_ms / weights.low + cache_ms / cache.low,
-    )
 
 
 def _source(shares: Sequence[float]) -> str:

@@ -15,7 +15,6 @@ from ggbench.expect.published_speed import published_curve
 from ggbench.expect.scaled_speed import scaled_curve
 from ggbench.expect.together import curves_together
 from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan_record import PlanRow
 from ggbench.sizing.speed_limits import read_latencies_ms, speed_positions, weights_ratio
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_curve import Known, SpeedCurve
@@ -61,13 +60,7 @@ def speed_at(curves: Sequence[SpeedCurve], n: int, n_seqs: int = 1) -> Expected 
         return None
     tok_s = curve.tok_s_at(n)
     value, low, high = (n_seqs * each for each in (tok_s.value, tok_s.low, tok_s.high))
-    return Expected(value, low, high, curve.basis, curve.source, curve.is_steady, curve.rows)
-
-
-def with_speeds(row: PlanRow, curves: Sequence[SpeedCurve]) -> PlanRow:
-    """Return a row with the expected speed of one user with a full slot, and of the first token."""
-    n = row.n_ctx_slot or row.n_ctx
-    return replace(row, expected=None if n is None else speed_at(curves, n), expected_first=speed_at(curves, 1))
+    return Expected(value, low, high, curve.basis, curve.source, curve.is_steady)
 
 
 def _decodes(measured: Iterable[SpeedCurve], prefill_ms: Known) -> list[SpeedCurve]:

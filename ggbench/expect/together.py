@@ -61,5 +61,4 @@ def _together(curve: SpeedCurve, n_seqs: int, weights_ratio: float, first: Estim
         curve.first,
         curve.reach,
         curve.has_line,
-        rows=curve.rows,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime
+import itertools
 import mmap
 import sys
 import time
@@ -119,7 +120,6 @@ _FILL = 0x5A
 _FILL_WORD = int.from_bytes(bytes([_FILL]) * 8, "little")
 _WINDOWS_S = (0.03, 0.005)
 """Durations of windows: long ones lose least at their ends; short ones fit between other programs' time slices."""
-_REPEAT_SHARE = 0.8
 _MIN_CORE_SHARE = 0.9
 
 
@@ -158,27 +158,15 @@ def probe_reads(
         cursors = [0] * threads
         # a few cores may saturate memory, and more only interfere
         counts = sorted({threads, -(-threads * 3 // 4), -(-threads // 2)}, reverse=True)
-        candidates = [(n_readers, name) for n_readers in counts for name in _KERNELS]
         windows: list[tuple[float, bool, int, str]] = []
         end = time.perf_counter() + budget_s
-        while True:
-            first = len(windows)
-            for n_readers, name in candidates:
-                for window_s in _WINDOWS_S:
-                    rate, is_starved = _read_together(
-                        pool, n_readers, _KERNELS[name], regions, cursors, window_s
-                    )
-                    windows.append((rate, is_starved, n_readers, name))
-            best, _, n_readers, name = max(windows)
-            if time.perf_counter() > end:
-                starved = [is_starved for _, is_starved, n, _ in windows if n == threads]
-                return ReadRate(best, n_readers, name, busy=sum(starved) * 2 > len(starved))
-            promising = {
-                (n, name)
-                for rate, starved, n, name in windows[first:]
-                if rate >= _REPEAT_SHARE * best or starved
-            }
-            candidates = [candidate for candidate in candidates if candidate in promising] or candidates
+        while not windows or time.perf_counter() < end:
+            for n_readers, name, window_s in itertools.product(counts, _KERNELS, _WINDOWS_S):
+                found = _read_together(pool, n_readers, _KERNELS[name], regions, cursors, window_s)
+                windows.append((*found, n_readers, name))
+        best, _, n_readers, name = max(windows)
+        starved = [is_starved for _, is_starved, n, _ in windows if n == threads]
+        return ReadRate(best, n_readers, name, busy=sum(starved) * 2 > len(starved))
 
 
 def _touch_region(wanted_chunks: int, min_chunks: int, end: float, ended: Event) -> list[Chunk]:

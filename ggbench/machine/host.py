@@ -37,12 +37,6 @@ def read_number(file: Path) -> int | None:
 _OOM_KILLS = re.compile(r"^oom_kill\s+(\d+)$", re.MULTILINE)
 
 
-class MemoryLimit(msgspec.Struct, frozen=True):
-    limit_bytes: int
-    used_bytes: int
-    """Current usage without reclaimable file cache."""
-
-
 def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
     """Return the CPU quota in CPUs, e.g. 1.5; None without a limit."""
     quotas = []
@@ -56,14 +50,15 @@ def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
     return min(quotas, default=None)
 
 
-def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> tuple[MemoryLimit, ...]:
+def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> list[tuple[int, int]]:
+    """Return each limit, and what is used of it without reclaimable file cache."""
     limits = []
     for group in _groups("memory", proc, sysfs):
         limit = read_number(group / "memory.max") or read_number(group / "memory.limit_in_bytes")
         used = read_number(group / "memory.current") or read_number(group / "memory.usage_in_bytes") or 0
         if limit is not None:
-            limits.append(MemoryLimit(limit, max(0, used - _reclaimable(group / "memory.stat"))))
-    return tuple(limits)
+            limits.append((limit, max(0, used - _reclaimable(group / "memory.stat"))))
+    return limits
 
 
 def _groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
@@ -134,10 +129,8 @@ def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
     memory = psutil.virtual_memory()
     limits = memory_limits(proc, sysfs)
     return Ram(
-        total_bytes=min([memory.total, *(limit.limit_bytes for limit in limits)]),
-        available_bytes=min(
-            [memory.available, *(max(0, limit.limit_bytes - limit.used_bytes) for limit in limits)]
-        ),
+        total_bytes=min([memory.total, *(limit for limit, _ in limits)]),
+        available_bytes=min([memory.available, *(max(0, limit - used) for limit, used in limits)]),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -25,8 +24,8 @@ _IGNORED_WORDS = {
 _OPTIONAL_WORDS = {"rtx", "gtx", "rx", "arc"}
 """Optional words of a name, so `4090` and `a770` are enough; devices that differ in other words are ambiguous."""
 _SAME_WORDS = {"mobile": "laptop", "notebook": "laptop"}
-_HBM_BITS, _HBM_GB_S = 2048, 2000
-"""Bus width that only HBM has, and its bandwidth where no width is stated."""
+_SOURCES = ("memory_from", "bandwidth_source", "fp16_matrix_source", "fp16_source", "share_source")
+"""Members that the file gives by the key of a text, which may hold fields of the device."""
 _MOST_NAMED = 8
 """Number of candidates that an error lists."""
 
@@ -38,7 +37,7 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     """`rtx-4090`, `m3-max-64gb`; `--gpu` also accepts other spellings."""
     name: str
     """The name that drivers report, without the chip; NVML's for NVIDIA."""
-    also: tuple[str, ...]
+    also: tuple[str, ...] = ()
     """Other names, of drivers and products: `strix-halo`."""
     family: str
     vendor: str
@@ -54,25 +53,25 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth_gb_s: float
     """10^9 bytes/s."""
     bandwidth_source: str
-    assumed_memory: str
+    assumed_memory: str = ""
     """The memory that this is the bandwidth of, `LPDDR5X-8000`, if a machine may have another; else empty."""
-    fp16_matrix_tflops: float | None
+    fp16_matrix_tflops: float | None = None
     """Rate with tensor cores, matrix cores, WMMA or XMX: dense, FP16 accumulation; 10^12 flop/s; None if not stated."""
-    fp16_matrix_source: str
-    fp16_tflops: float | None
+    fp16_matrix_source: str = ""
+    fp16_tflops: float | None = None
     """Rate without them; None if not stated."""
-    fp16_source: str
-    is_unified: bool
+    fp16_source: str = ""
+    is_unified: bool = False
     """Whether it shares main memory, so that only one of them counts."""
-    is_stacked: bool
+    is_stacked: bool = False
     """Whether its memory is HBM, with thousands of pins."""
-    is_headless: bool
+    is_headless: bool = False
     """Whether a screen is usually on another GPU, as in data centres and laptops."""
-    gpu_share: float
+    gpu_share: float = 1.0
     """Share of the memory that the GPU may use by default: 1 unless a limit is documented."""
-    kept_mib: int
+    kept_mib: int = 0
     """MiB that the driver does not show."""
-    share_source: str
+    share_source: str = ""
     """The source of either; empty without both."""
 
     @property
@@ -88,10 +87,7 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def memory_source(self) -> str:
         """The source of `gpu_bytes`."""
-        if not self.share_source:
-            return self.memory_from
-        shown = f"{self.gpu_bytes / GIB:.4g} of {self.memory_gib:g} GiB"
-        return f"{shown}, {self.share_source}; {self.memory_from}"
+        return "; ".join(filter(None, (self.share_source, self.memory_from)))
 
 
 @functools.cache
@@ -101,12 +97,13 @@ def known_devices() -> tuple[KnownDevice, ...]:
     from importlib.resources import files
 
     document = tomllib.loads((files("ggbench.machine") / "known_devices.toml").read_text(encoding="utf-8"))
-    return tuple(
-        device
-        for family in document["family"]
-        for entry in family["devices"]
-        for device in _devices(family, entry, document["sources"])
-    )
+    sources = document["sources"]
+
+    def device(values: dict[str, Any]) -> KnownDevice:
+        texts = {key: sources[values[key]].format_map(values) for key in _SOURCES if values.get(key)}
+        return msgspec.convert(values | texts, KnownDevice)
+
+    return tuple(device(family | entry) for family in document["family"] for entry in family["devices"])
 
 
 def find_device(text: str, ram_gib: float | None = None) -> KnownDevice:
@@ -130,16 +127,13 @@ def find_device(text: str, ram_gib: float | None = None) -> KnownDevice:
 
 
 def _unknown(text: str) -> UsageError:
-    name = _without_size(text.lower())
-    known = {_without_size(device.id) for device in known_devices()}
-    near = difflib.get_close_matches(name, known, n=len(known), cutoff=0.75)
-    near.sort(key=lambda each: sorted(each) != sorted(name))  # swapped digits first
-    ids = [device.id for device in _matching(name)] or near[:2]
-    hint = "describe the card: --gpu 24GiB@960GB/s"
-    return UsageError(
-        f"{text!r} is not among the {len(known_devices())} known cards",
-        f"did you mean {' or '.join(ids[:_MOST_NAMED])}? Otherwise {hint}" if ids else hint,
-    )
+    """Return what is nearest to an unknown name; a number alone is a size."""
+    ids = [device.id for device in known_devices()]
+    size = f"{text}GiB" if text.isdecimal() else "24GiB@960GB/s"
+    other_sizes = [device.id for device in _named(text, None)][:_MOST_NAMED]
+    near = other_sizes or difflib.get_close_matches(text.lower(), ids, n=2, cutoff=0.75)
+    hint = f"did you mean {' or '.join(near)}? Otherwise describe" if near else "describe"
+    return UsageError(f"{text!r} is not among the {len(ids)} known cards", f"{hint} the card: --gpu {size}")
 
 
 def recognize_device(name: str, memory_bytes: int | None) -> KnownDevice | None:
@@ -208,69 +202,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(_SAME_WORDS.get(word, word) for word in _WORD.findall(spaced)) - _IGNORED_WORDS
 
 
-def _without_size(text: str) -> str:
-    return _SIZE.sub("", text).strip(" -_")
-
-
 def _size_gib(text: str) -> float | None:
     size = _SIZE.search(text)
     return None if size is None else float(size[1])
-
-
-def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, str]) -> Iterator[KnownDevice]:
-    """Yield the device with each of its memory sizes."""
-    values = family | entry
-
-    def source(key: str) -> str:
-        return sources[key].format_map(values)
-
-    def rate(name: str) -> tuple[float | None, str]:
-        """Return the rate stated by the entry, or its family's flop per core and cycle times cores and clock."""
-        if name in entry:
-            number, key = entry[name] if isinstance(entry[name], list) else (entry[name], values["source"])
-            return float(number), source(key)
-        if name in family and "cores" in entry:
-            flop, key = family[name]
-            return _rounded(flop * entry["cores"] * entry["boost_mhz"] / 1e6), source(key)
-        return None, ""
-
-    bandwidth, bandwidth_source = rate("bandwidth")
-    if bandwidth is None:
-        bandwidth = _rounded(entry["bus_bits"] * entry["pin_gbps"] / 8)
-        bandwidth_source = source(values.get("bandwidth_source", "pins"))
-    kept_mib, share_source = values.get("kept_mib", (0, family.get("share_source", "")))
-    matrix, matrix_source = rate("matrix")
-    vector, vector_source = rate("vector")
-    sizes = entry["gib"] if isinstance(entry["gib"], list) else [entry["gib"]]
-    for gib in sizes:
-        is_plain = gib == entry.get("common") or not isinstance(entry["gib"], list)
-        share = next((part for most_gib, part in family.get("share", ()) if gib <= most_gib), 1.0)
-        yield KnownDevice(
-            id=entry["id"] if is_plain else f"{entry['id']}-{gib}gb",
-            name=entry["name"],
-            also=tuple(entry.get("also", ())),
-            family=family["name"],
-            vendor=family["vendor"],
-            generation=values.get("generation", ""),
-            backend=values["backend"],
-            memory_gib=float(gib),
-            memory_from=source(values["source"]),
-            bandwidth_gb_s=bandwidth,
-            bandwidth_source=bandwidth_source,
-            assumed_memory=entry.get("assumed", ""),
-            fp16_matrix_tflops=matrix,
-            fp16_matrix_source=matrix_source,
-            fp16_tflops=vector,
-            fp16_source=vector_source,
-            is_unified=family.get("unified", False),
-            is_stacked=entry.get("bus_bits", 0) >= _HBM_BITS or bandwidth >= _HBM_GB_S,
-            is_headless=family.get("headless", False),
-            gpu_share=share,
-            kept_mib=kept_mib,
-            share_source=sources.get(share_source, ""),
-        )
-
-
-def _rounded(number: float) -> float:
-    """Round to 4 digits, like vendors' data."""
-    return float(f"{number:.4g}")

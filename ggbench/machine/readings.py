@@ -12,12 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 from ggbench.machine.drm_gpus import read_drm_gpus
 from ggbench.machine.gpus import Nvml, open_nvml
-from ggbench.machine.host import PROC, affinity, cpu_quota, describe_ram, read_text
+from ggbench.machine.host import affinity, cpu_quota, describe_ram
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.text import shorten
 from ggbench.units import format_bytes, format_count
@@ -53,10 +52,12 @@ class MachineReader:
 
     def read(self) -> MachineReading:
         """Read the machine's state; `cpu_share` covers the time since the previous reading, None in the first."""
+        import psutil
+
         with self._lock:
             if not self._has_tried_nvml:
                 self._nvml, self._has_tried_nvml = open_nvml(), True
-            ram, nvidia = describe_ram(), read_gpus(self._nvml)
+            ram, nvidia, swap = describe_ram(), read_gpus(self._nvml), psutil.swap_memory()
             return MachineReading(
                 at_ns=moment_ns(),
                 cpu_share=self._cpu_share(),
@@ -66,7 +67,7 @@ class MachineReader:
                 suspended_ns=suspended_ns(),
                 n_cpus=len(affinity()),
                 quota_cpus=cpu_quota(),
-                **spilled_bytes(),
+                swapped_bytes=swap.sin + swap.sout,
             )
 
     def _cpu_share(self) -> float | None:
@@ -115,19 +116,6 @@ class OthersWatch:
         return *cpu_seconds(), sum(os.times()[:4])
 
 
-def spilled_bytes(proc: Path = PROC) -> dict[str, int]:
-    """Return the counters of `MachineReading` for swap and evicted files. Source: vmstat of Linux's proc(5)."""
-    if not (text := read_text(proc / "vmstat")):
-        import psutil
-
-        swap = psutil.swap_memory()
-        return {"swapped_bytes": swap.sin + swap.sout}
-    pages = {name: int(count) for name, _, count in (line.partition(" ") for line in text.splitlines())}
-    counted = {"swapped_bytes": ("pswpin", "pswpout"), "refaulted_bytes": ("workingset_refault_file",)}
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    return {field: page_bytes * sum(pages.get(each, 0) for each in names) for field, names in counted.items()}
-
-
 def list_gpu_processes(indices: Collection[int]) -> tuple[GpuProcess, ...]:
     """Return the processes with memory on the GPUs with these NVML indices, as far as the driver reports them."""
     nvml = open_nvml()
@@ -163,10 +151,9 @@ def name_processes(processes: Sequence[GpuProcess]) -> str:
 
 
 def program_name(name: str | None) -> str:
-    """Return the file name in a Windows path, which may contain spaces, or in a command line."""
-    path = name or ""
-    file = path.rpartition("\\")[2] if "\\" in path else path.split(" ", 1)[0].rpartition("/")[2]
-    return shorten(file, _NAME_WIDTH) or "an unnamed process"
+    """Return the file name in a command line."""
+    path = (name or "").split(" ", 1)[0]
+    return shorten(path.rpartition("/")[2], _NAME_WIDTH) or "an unnamed process"
 
 
 def read_gpus(nvml: Nvml | None) -> tuple[GpuReading, ...]:
@@ -177,11 +164,12 @@ def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN40
     """Read one GPU; a value that the chip does not report, or reports as 0, is None."""
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     power_mw = nvml.query("nvmlDeviceGetPowerUsage", handle)
+    temperature = nvml.query("nvmlDeviceGetTemperature", handle, nvml.constant("NVML_TEMPERATURE_GPU"))
     return GpuReading(
         **nvml.identity(index, handle),
         sm_clock_mhz=nvml.query("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_SM")) or None,
         memory_clock_mhz=nvml.query("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
-        temperature_c=_temperature_c(nvml, handle),
+        temperature_c=None if not temperature else float(temperature),
         power_w=power_mw / 1e3 if power_mw else None,
         # Includes driver-reserved memory, which nvidia-smi separates since 510: used and free add up to the total.
         used_bytes=None if memory is None else int(memory.used),
@@ -192,17 +180,8 @@ def _read_gpu(nvml: Nvml, index: int, handle: Any) -> GpuReading:  # noqa: ANN40
     )
 
 
-def _temperature_c(nvml: Nvml, handle: Any) -> float | None:  # noqa: ANN401
-    sensor = nvml.constant("NVML_TEMPERATURE_GPU")
-    # NVIDIA is replacing the second function with the first, which older drivers lack.
-    functions = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
-    return next((float(found) for name in functions if (found := nvml.query(name, handle, sensor))), None)
-
-
 def _throttle(nvml: Nvml, handle: Any) -> tuple[str, ...] | None:  # noqa: ANN401
     bits = nvml.query("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if bits is None:  # drivers before 535 have only the older name
-        bits = nvml.query("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     if bits is None:
         return None
     set_bits = [1 << place for place in range(int(bits).bit_length()) if bits >> place & 1]
@@ -223,16 +202,13 @@ def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noq
 
 
 def _running(nvml: Nvml, handle: Any, use: str) -> list[Any] | None:  # noqa: ANN401
-    """Return one of NVML's process lists, from the newest function that the driver fills as pynvml expects.
+    """Return one of NVML's process lists; None from drivers that fill it with other records than pynvml reads.
 
-    Drivers before 510.39, and 535.98, lack `_v3`. Drivers from 535.43 to 535.86 fill it with larger records, which
-    shows as invalid process ids. Source: https://github.com/XuehaiPan/nvitop/pull/89.
+    Those from 535.43 to 535.86 do. Source: https://github.com/XuehaiPan/nvitop/pull/89.
     """
-    for version in ("_v3", "_v2"):
-        processes: list[Any] | None = nvml.query(f"nvmlDeviceGet{use}RunningProcesses{version}", handle)
-        if processes is not None and not any(process.pid in _INVALID_PIDS for process in processes):
-            return processes
-    return None
+    processes: list[Any] | None = nvml.query(f"nvmlDeviceGet{use}RunningProcesses_v3", handle)
+    is_read = processes is not None and not any(process.pid in _INVALID_PIDS for process in processes)
+    return processes if is_read else None
 
 
 _MOST_BETWEEN_NS = 10_000_000

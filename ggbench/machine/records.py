@@ -77,8 +77,6 @@ class MachineReading(msgspec.Struct, frozen=True):
     """The container's limit; None if unknown or unlimited."""
     swapped_bytes: int = 0
     """Bytes written to and read from swap since the start of the machine; only differences are meaningful."""
-    refaulted_bytes: int = 0
-    """Bytes of files read again soon after the system evicted them, counted likewise; 0 except on Linux."""
     worker_faults: int | None = None
     """Major page faults of the engine's process so far, each a wait for the disk; None if unknown."""
     worker_read_bytes: int | None = None

@@ -21,7 +21,7 @@ from ggbench.gguf_file.twin_writer import TwinGroup
 from ggbench.machine.host import describe_cpu
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
-from ggbench.units import counted, format_bytes, format_rough_seconds
+from ggbench.units import counted, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from ggbench.runs.session import Session
@@ -63,7 +63,7 @@ def plan_layer_twins(model: ModelFile, setup: LlamaConfig) -> tuple[LayerTwin, .
 
 def announced(cost: MeasuringCost) -> PointMeasured:
     """Return the cost, shown before anything is written. Raises DoesNotFit if the disk lacks room."""
-    text = f"takes about {format_rough_seconds(cost.seconds)}"
+    text = f"takes about {format_duration(cost.seconds)}"
     if cost.disk_bytes:
         folder = require_twin_room(cost.disk_bytes)
         text += f" and {format_bytes(cost.disk_bytes)} of disk in {folder}, removed after"

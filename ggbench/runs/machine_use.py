@@ -144,10 +144,6 @@ _LEAST_SUSPENDED_NS = 1_000_000_000
 
 _LEAST_SPILL_BYTES = 64 << 20
 """Less may come from other programs at any time."""
-_SPILLS = (
-    ("swapped_bytes", "{} were written to swap or read from it (a smaller --n-ctx or quant avoids it)"),
-    ("refaulted_bytes", "{} of files were evicted from memory and read again (a smaller quant avoids it)"),
-)
 _LEAST_FAULTS_PER_S = 20
 """Each takes 0.1 ms on an SSD and 10 ms on a disk, so these take 0.2 % of the time, or a fifth."""
 _FULL, _LEAST_SHARED_BYTES = 0.9, 256 << 20
@@ -163,7 +159,7 @@ def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span] = 
     """Return each change between readings in one line: a suspend; memory that spilled; CPUs, limits or memory added or
     removed.
 
-    With timed `spans`, what the engine itself read then is named, instead of what all programs read again.
+    With timed `spans`, what the engine itself read then is named.
     """
     import numpy as np
 
@@ -171,15 +167,15 @@ def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span] = 
     gaps_ns = np.diff(column(readings, "suspended_ns"))
     if slept_ns := gaps_ns[gaps_ns >= _LEAST_SUSPENDED_NS].sum():
         found.append(f"the machine was suspended for {format_duration(float(slept_ns) / 1e9)}")
-    for name, text in _SPILLS if own is None and spans else _SPILLS[:1]:
-        rises = np.diff(column(readings, name))
-        if (spilled := rises[rises > 0].sum()) >= _LEAST_SPILL_BYTES:
-            found.append(text.format(format_bytes(float(spilled))))
+    rises = np.diff(column(readings, "swapped_bytes"))
+    if (swapped := rises[rises > 0].sum()) >= _LEAST_SPILL_BYTES:
+        written = format_bytes(float(swapped))
+        found.append(f"{written} were written to swap or read from it (a smaller --n-ctx or quant avoids it)")
     found += [own] if own else []
-    for what, name, written in _PARTS:
+    for what, name, text in _PARTS:
         for before, after in pairwise(getattr(each, name) for each in readings):
             if before != after:
-                found.append(f"{what} changed from {written(before)} to {written(after)}")
+                found.append(f"{what} changed from {text(before)} to {text(after)}")
                 break
     return tuple(found)
 

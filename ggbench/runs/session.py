@@ -367,7 +367,7 @@ class Session:
         if not self.setup.tensor_overrides:
             return not self.setup.kv_offload
         placement = Placement(file, LlamaConfig.of(self.setup), [ONE_GPU])
-        return bool(placement.overridden_bytes) or not self.setup.kv_offload
+        return placement.is_overridden or not self.setup.kv_offload
 
 
 def _series_of(series: str, seq: int | None) -> str:

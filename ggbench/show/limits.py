@@ -19,10 +19,7 @@ from ggbench.sizing.theory.limits import (
     MEANING,
     TERA,
     Hardware,
-    LimitAt,
     PrefillLimit,
-    PromptLimit,
-    Regime,
     SchemeLimits,
 )
 from ggbench.sizing.theory.weights import Parameters
@@ -45,7 +42,7 @@ def _at(index: int, n: int) -> Figure[SchemeLimits]:
     return Figure(
         f"limit_tok_s_{n}",
         f"tok/s at {format_length(n)}",
-        lambda row: row.decode[index].tok_s if row.decode else None,
+        lambda row: row.tok_s[index] if row.tok_s else None,
         format_number,
         priority=4,
         mark=lambda row: "≤ ",
@@ -81,7 +78,7 @@ def limits_answer(
     model: str, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
 ) -> Answer:
     """Return the highest speed of decoding that the bandwidth allows, with the limits of each scheme."""
-    speeds = [f"{format_number(row.decode[0].tok_s)} ({row.scheme})" for row in rows if row.decode]
+    speeds = [f"{format_number(row.tok_s[0])} ({row.scheme})" for row in rows if row.tok_s]
     ends = dict.fromkeys([*speeds[:1], *speeds[-1:]])
     where = {"model": model, "device": short_device(hardware.name), "n_ctx": format_length(DECODE_POSITIONS[0])}
     facts = [
@@ -117,15 +114,11 @@ _HARDWARE: Sequence[Figure[Hardware]] = (
 )
 
 
-def _count(key: str, header: str) -> Figure[Parameters]:
-    return member(key, header, lambda value: format_params(value, binary=True))
-
-
 _COUNTS: Sequence[Figure[Parameters]] = (
-    _count("total", "parameters"),
-    _count("lm_head", "in lm_head"),
-    _count("embedding", "in embedding"),
-    _count("active", "active"),
+    member("total", "parameters", format_params),
+    member("lm_head", "in lm_head", format_params),
+    member("embedding", "in embedding", format_params),
+    member("active", "active", format_params),
 )
 _CACHE: Sequence[Figure[KvCache]] = (
     member("type_k", "K"),
@@ -133,7 +126,6 @@ _CACHE: Sequence[Figure[KvCache]] = (
     member("bytes_per_token", "KV of a token", format_bytes),
     member("window", "window"),
     member("state_bytes", "states", format_bytes),
-    member("remark", "cache"),
 )
 
 
@@ -174,9 +166,6 @@ _SCHEME = figures_type(
         "weights": str,
         "read_bytes": float,
         "knees": Sequence[int] | None,
-        "regimes": Sequence[Regime] | None,
-        "decode": Sequence[LimitAt],
-        "prefill": Sequence[PromptLimit] | None,
     },
 )
 LIMITS = Document(
@@ -226,7 +215,4 @@ def _scheme_values(row: SchemeLimits) -> dict[str, object]:
         "weights": row.weights.name,
         "read_bytes": row.weights.read_bytes(row.batch_size),
         "knees": curve and curve.knees(),
-        "regimes": curve and curve.regimes(),
-        "decode": row.decode,
-        "prefill": curve and curve.prompts(),
     }

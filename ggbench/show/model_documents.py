@@ -21,7 +21,6 @@ from ggbench.show.document import Document, rows_document
 from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.models import HEADER, VARIANTS, CatalogRow, VariantRow
 from ggbench.show.words import say
-from ggbench.sizing.projectors import Encoder, encoders
 from ggbench.units import counted, format_bytes, format_params
 
 _FIELDS = {each.name: each.type for each in msgspec.structs.fields(ModelFile)}
@@ -32,7 +31,7 @@ INSPECT = Document(
     figures_type(
         "Header",
         HEADER,
-        records={**_FIELDS, "tensor_types": dict[str, int], "encoders": tuple[Encoder, ...]},
+        records={**_FIELDS, "tensor_types": dict[str, int]},
     ),
 )
 
@@ -44,7 +43,7 @@ def inspected(file: ModelFile) -> dict[str, object]:
         for key, value in file.metadata.items()
     }
     types = Counter(tensor.type_name for tensor in file.tensors)
-    more = {"metadata": metadata, "tensor_types": dict(types.most_common()), "encoders": encoders(file)}
+    more = {"metadata": metadata, "tensor_types": dict(types.most_common())}
     return figure_values(HEADER, file) | msgspec.structs.asdict(file) | more
 
 

@@ -20,7 +20,7 @@ from ggbench.models.disk import LocalModel
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure, member
 from ggbench.show.words import say
-from ggbench.sizing.projectors import encoders, is_projector, projector_of
+from ggbench.sizing.projectors import is_projector, projector_of
 from ggbench.text import shell_path, shorten
 from ggbench.units import counted, format_bytes, format_count, format_params, format_percent
 
@@ -234,14 +234,6 @@ _SHAPE = (
     Figure[ModelFile]("n_expert_used", "used a token", lambda file: file.n_expert_used or None),
     member("sliding_window", "window"),
 )
-_ENCODERS = (
-    member("kind", "encoder"),
-    member("projector_type", "type"),
-    member("image_size", "image", unit="pixels"),
-    member("n_layer", "layers"),
-    member("n_embd", "width"),
-    member("projection_dim", "for models of width"),
-)
 
 
 def header_answer(file: ModelFile, typed: str) -> Answer:
@@ -275,8 +267,7 @@ def _projector_answer(file: ModelFile, notes: Sequence[str], types: Table[_TypeR
             "inspect.projector_size", weights=format_bytes(file.weight_bytes), compute=format_bytes(compute)
         )
         notes = [*notes, size]
-    parts: list[Part] = [Table(_ENCODERS, encoders(file)), types]
-    return Answer(text, "", parts, [*notes, say("inspect.projector_use")], _behind(file))
+    return Answer(text, "", [types], [*notes, say("inspect.projector_use")], _behind(file))
 
 
 def _behind(file: ModelFile) -> list[Part]:

@@ -25,14 +25,13 @@ from ggbench.show.changes import (
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_names, models_title, row_labels, short_device
-from ggbench.show.text import rows_behind_text, slots_text
+from ggbench.show.text import slots_text
 from ggbench.show.words import said, say
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
     Budget,
     Change,
     EnginePlan,
-    MemoryPartName,
     PlannedDevice,
     PlanRow,
 )
@@ -46,7 +45,6 @@ from ggbench.units import (
     format_bytes,
     format_count,
     format_length,
-    format_ms,
     format_number,
 )
 
@@ -141,15 +139,6 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             unit="tok/s",
             meaning="Bound by the memory bandwidth with a full context; no speed.",
         ),
-        member(
-            "w_tokens_per_ms",
-            "W",
-            lambda value: format_number(value, 4),
-            "limit.w_tokens_per_ms",
-            unit="tokens/ms",
-            meaning="Limit: tokens of context that make a token 1 ms slower.",
-        ),
-        member("b_ms", "B", format_ms, "limit.b_ms", unit="ms", meaning="Limit: latency of the first token."),
         member("device_weight_bytes", "weights", format_bytes, meaning="Weights in the planned memory."),
         member("device_kv_bytes", "KV", format_bytes, meaning="The cache in the planned memory."),
         member("compute_bytes", "compute", format_bytes, meaning="Compute buffers in the planned memory."),
@@ -157,25 +146,18 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
 }
 """The figures of a quant's plan, by key."""
 _FRONT = ("quant", "file_bytes", "needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "tok_s_together", "kld")
-_BEHIND = ("quant", "bpw", "tok_s", "limit_tok_s", "w_tokens_per_ms", "b_ms")
+_BEHIND = ("quant", "bpw", "tok_s", "limit_tok_s")
 INTERVALS: Sequence[Figure[PlanRow]] = (
     member("tok_s_ci95", "tok/s, 95 %", ends_only, "expected"),
     member("kld_ci95", "loss, range", ends_only, "loss"),
 )
 
 
-FIRST_SPEED: Figure[PlanRow] = member(
-    "tok_s_first",
-    "tok/s at 1",
-    value_only,
-    "expected_first",
-    mark=lambda row: speed_mark(row.expected_first),
-)
 HOST_FIGURES: Sequence[Figure[Budget]] = (
-    member("host_bytes", "main memory", format_bytes, "host.free_bytes", meaning="Main memory beside GPUs."),
-    member("host_reserve_bytes", "kept free of it", format_bytes, "host.reserve_bytes"),
-    member("host_bandwidth", "its bandwidth", format_bandwidth, "host.bandwidth.bytes_per_s"),
-    member("host_bandwidth_source", "", path="host.bandwidth.source"),
+    member("host_bytes", "main memory", format_bytes, "beside.free_bytes", meaning="Main memory beside GPUs."),
+    member("host_reserve_bytes", "kept free of it", format_bytes, "beside.reserve_bytes"),
+    member("host_bandwidth", "its bandwidth", format_bandwidth, "beside.bandwidth.bytes_per_s"),
+    member("host_bandwidth_source", "", path="beside.bandwidth.source"),
 )
 MACHINE_FIGURES: Sequence[Figure[Budget]] = (
     member("device", "device"),
@@ -239,13 +221,7 @@ DEVICE_FIGURES: Sequence[Figure[PlannedDevice]] = (
     member("left_bytes", "fits", left_text, meaning="Bytes left; negative if memory is missing."),
     member("memory_bytes", "of", format_bytes, meaning="All of the memory; null if unknown.", priority=2),
 )
-_NEEDED: Figure[PlannedDevice] = member("needed_bytes", "needed", format_bytes)
-
-PART_LABELS: Mapping[MemoryPartName, str] = {
-    "weights": "weights", "projector": "projector", "draft": "draft", "kv": "KV", "kv_swa": "KV of windows",
-    "rs": "states", "compute": "compute", "output": "outputs", "prompt_cache": "prompt cache", "process": "process",
-    "reserve": "reserve", "free": "left", "missing": "missing",
-}  # fmt: skip
+_NEEDED = (member("needed_bytes", "needed", format_bytes), member("usable_bytes", "usable", format_bytes))
 
 
 def at_n_ctx(figure: Figure[PlanRow], rows: Iterable[PlanRow]) -> Figure[PlanRow]:
@@ -469,8 +445,8 @@ def assumed_memory(budget: Budget, rows: Sequence[PlanRow]) -> str:
     known = [(row, row.expected) for row in rows if row.fits is not False and row.expected is not None]
     are_split = [row.is_split for row, expected in known if expected.basis == "published"]
     memories = [*budget.devices] if are_split else []
-    if budget.main_memory is not None and any(are_split):
-        memories.append(budget.main_memory)
+    if budget.host is not None and any(are_split):
+        memories.append(budget.host)
     rate = next((each.bandwidth for each in memories if each.bandwidth and each.bandwidth.assumed), None)
     if rate is None:
         return ""
@@ -514,10 +490,9 @@ def estimated_from(budget: Budget, rows: Sequence[PlanRow]) -> str:
 
 def _unknown_bandwidth(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return which memory's bandwidth keeps speeds unknown; empty if none does."""
-    planned = budget.devices or (budget.main_memory,)
-    if any(each is None or each.bandwidth is None for each in planned):
+    if any(each.bandwidth is None for each in budget.planned):
         return say("plan.no_bandwidth")
-    has_host = budget.main_memory is not None and budget.main_memory.bandwidth is not None
+    has_host = budget.host is not None and budget.host.bandwidth is not None
     return "" if has_host or not any(row.is_split for row in rows) else say("plan.no_host_bandwidth")
 
 
@@ -533,7 +508,6 @@ def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Par
 
 def _facts(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[tuple[str, str]]:
     """Return the machine, the setup, and what sizes, losses and speeds are from."""
-    expected = [row.expected for row in rows if row.expected is not None]
     return [
         *facts_of(MACHINE_FIGURES, plan.budget),
         *facts_of(_SETUP, rows[0]),
@@ -541,7 +515,6 @@ def _facts(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[tupl
         *((name.replace("_", " "), text) for name, text in plan.sources.items()),
         ("repo", headers),
         ("loss", say("plan.losses") if any(row.loss for row in rows) else ""),
-        ("speeds", rows_behind_text(name for each in expected for name in each.rows)),
         *((row.quant, said(note)) for row in rows for note in row.notes),
     ]
 
@@ -561,7 +534,7 @@ def _memories_and_changes(row: PlanRow) -> list[Part]:
 
 
 MACHINE = figures_type("Machine", MACHINE_FIGURES, "The memory budget.", base=Budget)
-_DEVICE = figures_type("Device", (*DEVICE_FIGURES, _NEEDED), "Memory taken on a device.", base=PlannedDevice)
+_DEVICE = figures_type("Device", (*DEVICE_FIGURES, *_NEEDED), "Memory taken on a device.", base=PlannedDevice)
 ROW = figures_type(
     "Row",
     list(PLAN_FIGURES.values()),
@@ -603,7 +576,7 @@ def machine_values(budget: Budget) -> dict[str, object]:
 def row_values(row: PlanRow) -> dict[str, object]:
     """Return a quant for JSON, as `ROW`."""
     devices = [
-        figure_values((*DEVICE_FIGURES, _NEEDED), each) | msgspec.structs.asdict(each) for each in row.devices
+        figure_values((*DEVICE_FIGURES, *_NEEDED), each) | msgspec.structs.asdict(each) for each in row.devices
     ]
     changes = [figure_values(CHANGE_FIGURES, each) for each in row.changes]
     own = {"changes": changes, "devices": devices, "notes": list(map(said, row.notes))}

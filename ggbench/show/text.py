@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from ggbench.engines.contract import EngineConfig
@@ -55,9 +54,3 @@ SPEED_FROM: Mapping[str, str] = {
     "scaled": "other runs here",
     "published": "others' runs",
 }
-
-
-def rows_behind_text(names: Iterable[str]) -> str:
-    """Return the command that lists the published rows behind estimated speeds; empty if no row is."""
-    options = [word for name in dict.fromkeys(names) for word in ("--behind", name)]
-    return shlex.join(["ggbench", "published", *options]) if options else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import msgspec
@@ -21,7 +20,6 @@ from ggbench.machine.records import Gpu
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.text import counted_names, in_words
 from ggbench.units import GIB, MIB, format_bytes
 
 PROCESS_RESERVE_BYTES = 305 * MIB
@@ -44,6 +42,7 @@ DESKTOP_RESERVE_BYTES = 4 * GIB
 
 In a log of llama.cpp 114.6 of a DGX Spark's 121.69 GiB are available.
 """
+_FREE = "free at the moment"
 _ASSUMED_RATE = Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels", "DDR4-3200")
 _ASSUMED_HOST = DeviceMemory(
     HOST_DEVICE,
@@ -70,35 +69,23 @@ class Reserve(msgspec.Struct, frozen=True):
     besides_bytes: int = 0
     """Bytes of the allocating process outside its buffers, if a limit includes them; else all of the reserve is its."""
 
-    def budget(
-        self, memory: DeviceMemory, source: str, limit_bytes: int | None, reserve_bytes: int | None
-    ) -> Budget:
-        """Return the budget for a free memory or a limit of it, beside which the rest counts towards the reserve."""
-        free_bytes = memory.free_bytes
-        memory_bytes = min(free_bytes, free_bytes if limit_bytes is None else limit_bytes)
-        unused_bytes = free_bytes - memory_bytes
+    def kept_of(self, memory: DeviceMemory, limit_bytes: int | None, reserve_bytes: int | None) -> DeviceMemory:
+        """Return a free memory or a limit of it, beside which the rest counts towards the reserve, less the reserve."""
+        unused_bytes = 0 if limit_bytes is None else max(0, memory.free_bytes - limit_bytes)
         process_bytes = self.besides_bytes or self.default_bytes
         kept_bytes, why = max(0, self.default_bytes - process_bytes - unused_bytes), self.why
         if reserve_bytes is not None:
             kept_bytes, process_bytes, why = reserve_bytes, self.besides_bytes, "given"
-            if process_bytes:
-                why += f", and {format_bytes(process_bytes)} for llama.cpp's process"
         elif unused_bytes:
             why = "what llama.cpp's process takes within --memory-limit"
-            if not self.besides_bytes:
-                process_bytes = max(0, process_bytes - unused_bytes)
-        on_gpu = memory.device != HOST_DEVICE
-        sized = replace(memory, free_bytes=memory_bytes, reserve_bytes=kept_bytes + process_bytes)
-        return Budget(
-            device=memory.name,
-            on_gpu=on_gpu,
-            memory_bytes=memory_bytes,
-            memory_source="given as --memory-limit" if unused_bytes else source,
-            reserve_bytes=sized.reserve_bytes,
+            process_bytes = self.besides_bytes or max(0, process_bytes - unused_bytes)
+        return replace(
+            memory,
+            free_bytes=memory.free_bytes - unused_bytes,
+            memory_source="given as --memory-limit" if unused_bytes else memory.memory_source,
+            reserve_bytes=kept_bytes + process_bytes,
             reserve_source=why,
-            bandwidth=memory.bandwidth,
             process_bytes=process_bytes,
-            devices=(sized,) if on_gpu else (),
         )
 
 
@@ -114,31 +101,30 @@ def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes
     `limit_bytes` is a `--memory-limit`; it and `reserve_bytes` apply to each GPU. Raises UsageError if there is no
     memory to plan for, or the reserve leaves nothing.
     """
-    host = _described_host(machine, reserve_bytes if not machine.devices else None, limit_bytes)
+    host = _described_host(machine, reserve_bytes, limit_bytes)
     if not machine.devices:
         if host is None:
             raise UsageError(
                 "no memory to plan for", "name a card with --gpu, or the size of main memory with --ram"
             )
-        return replace(host, is_here=False)
-    each = []
+        return Budget(host=host, is_here=False)
+    devices = []
     for number, device in enumerate(machine.devices):
         n_before = sum(other.backend == device.backend for other in machine.devices[:number])
         memory = DeviceMemory(
             f"{device.backend}{n_before}",
             device.memory_bytes,
-            0,
-            device.name,
-            device.backend,
-            device.bandwidth,
+            name=device.name,
+            backend=device.backend,
+            bandwidth=device.bandwidth,
             is_shared=device.shared_bytes is not None,
+            memory_source=device.memory_source,
         )
-        reserve = _reserve_of(device, number)
-        each.append(reserve.budget(memory, device.memory_source, limit_bytes, reserve_bytes))
-    if not all(budget.usable_bytes for budget in each):
-        kept, memory_size = format_bytes(each[0].reserve_bytes), format_bytes(each[0].memory_bytes)
+        devices.append(_reserve_of(device, number).kept_of(memory, limit_bytes, reserve_bytes))
+    if not all(each.usable_bytes for each in devices):
+        kept, memory_size = format_bytes(devices[0].reserve_bytes), format_bytes(devices[0].free_bytes)
         raise UsageError(f"a reserve of {kept} uses up {memory_size}", "lower --reserve; 0 for none")
-    return _of_devices(each, None if host is None else host.main_memory, is_here=False)
+    return Budget(tuple(devices), host, is_here=False)
 
 
 def _reserve_of(device: Device, number: int) -> Reserve:
@@ -156,20 +142,26 @@ def _of_main_memory(total_bytes: int, most_bytes: int, why: str) -> Reserve:
     return Reserve(min(most_bytes, total_bytes // CPU_RESERVE_SHARE), why, BESIDE_BUFFERS_BYTES)
 
 
-def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: int | None) -> Budget | None:
+def _described_host(
+    machine: Machine, reserve_bytes: int | None, limit_bytes: int | None
+) -> DeviceMemory | None:
     """Return the main memory of a described machine; None if unknown.
 
-    If a GPU shares it, the part that the GPU cannot use.
+    If a GPU shares it, the part that the GPU cannot use. The limit and the given reserve are of GPUs if there are any.
     """
     if machine.host is None or machine.host.memory_bytes is None:
         return None
     shared_bytes = sum(device.memory_bytes for device in machine.devices if device.shared_bytes is not None)
-    if machine.host.memory_bytes <= shared_bytes:  # the GPU may take all of it
-        return None
     free_bytes = machine.host.memory_bytes - shared_bytes
-    memory = DeviceMemory(HOST_DEVICE, free_bytes, name="main memory", bandwidth=machine.host.bandwidth)
+    if free_bytes <= 0:  # the GPU may take all of it
+        return None
+    if machine.devices:
+        reserve_bytes = limit_bytes = None
+    memory = DeviceMemory(
+        HOST_DEVICE, free_bytes, name="main memory", bandwidth=machine.host.bandwidth, memory_source="given"
+    )
     reserve = _of_main_memory(free_bytes, DESKTOP_RESERVE_BYTES, _DESKTOP)
-    return reserve.budget(memory, "given", None if machine.devices else limit_bytes, reserve_bytes)
+    return reserve.kept_of(memory, limit_bytes, reserve_bytes)
 
 
 def with_main_memory(budget: Budget) -> Budget:
@@ -185,28 +177,10 @@ def with_main_memory(budget: Budget) -> Budget:
 
 def host_text(budget: Budget) -> str:
     """Return the main memory beside GPUs, `32.0 GiB assumed`; empty without GPUs, or if nothing is known of it."""
-    if not budget.on_gpu or budget.host is None:
+    if budget.beside is None:
         return ""
-    assumed = " assumed" if budget.host.bandwidth == _ASSUMED_HOST.bandwidth else ""
-    return f"{format_bytes(budget.host.free_bytes)}{assumed}"
-
-
-def _of_devices(each: Sequence[Budget], host: DeviceMemory | None, *, is_here: bool) -> Budget:
-    """Return the sum of several GPUs' budgets."""
-    bandwidths = {budget.bandwidth for budget in each}
-    return Budget(
-        device=counted_names([budget.device for budget in each]),
-        on_gpu=True,
-        memory_bytes=sum(budget.memory_bytes for budget in each),
-        memory_source=in_words(list(dict.fromkeys(budget.memory_source for budget in each))),
-        reserve_bytes=sum(budget.reserve_bytes for budget in each),
-        reserve_source=each[0].reserve_source,
-        process_bytes=sum(budget.process_bytes for budget in each),
-        bandwidth=bandwidths.pop() if len(bandwidths) == 1 else None,
-        devices=tuple(device for budget in each for device in budget.devices),
-        host=host,
-        is_here=is_here,
-    )
+    assumed = " assumed" if budget.beside.bandwidth == _ASSUMED_HOST.bandwidth else ""
+    return f"{format_bytes(budget.beside.free_bytes)}{assumed}"
 
 
 def machine_budget(
@@ -224,10 +198,12 @@ def machine_budget(
     UsageError for a GPU that is not here, and like `offload_devices_with`.
     """
     devices, threads = _devices_of(setup), default_threads()
-    if bandwidth is not None:
+    if devices and bandwidth is not None:
         devices = [replace(device, bandwidth=bandwidth) for device in devices]
-    elif not devices:
-        bandwidth = (cached_bandwidth if measures else known_bandwidth)(threads)
+        bandwidth = None
+    if bandwidth is None:
+        is_measured = measures and not devices
+        bandwidth = (cached_bandwidth if is_measured else known_bandwidth)(threads)
     return _budget_here(setup, devices, reserve_bytes, bandwidth)
 
 
@@ -247,12 +223,13 @@ def free_budget(setup: EngineConfig, reserve_bytes: int | None, projector: Proje
     else:
         gpus = list_gpus()
         devices = [
-            _with_nvml(DeviceMemory(name, free_bytes), find_cuda_gpu(gpus, name, None))
+            _with_nvml(DeviceMemory(name, free_bytes, memory_source=_FREE), find_cuda_gpu(gpus, name, None))
             for name, free_bytes in listed.items()
         ]
-    budget = _budget_here(setup, devices, reserve_bytes, None)
+    budget = _budget_here(setup, devices, reserve_bytes, known_bandwidth(default_threads()))
     if not budget.held_bytes:
-        raise _nothing_left(budget)
+        hint = "lower --reserve, or close programs that use the memory"
+        raise DoesNotFit(f"no {budget.place} is free", hint)
     if projector is None:
         return budget
     beside = budget.beside_projector(projector)
@@ -263,30 +240,28 @@ def free_budget(setup: EngineConfig, reserve_bytes: int | None, projector: Proje
     return beside
 
 
-def _nothing_left(budget: Budget) -> DoesNotFit:
-    if not budget.memory_bytes or not budget.kept_bytes:
-        return DoesNotFit(f"no {budget.place} is free", "close programs that use it")
-    kept, memory = format_bytes(budget.kept_bytes), format_bytes(budget.memory_bytes)
-    hint = "lower --reserve, or close programs that use the memory"
-    return DoesNotFit(f"a reserve of {kept} uses up {memory} of {budget.place}", hint)
-
-
 def _budget_here(
     setup: EngineConfig, devices: Sequence[DeviceMemory], reserve_bytes: int | None, bandwidth: Bandwidth | None
 ) -> Budget:
-    """Return the budget of these GPUs beside main memory, or without any, of main memory with this bandwidth."""
-    if not devices:
-        return _main_memory_here(setup.memory_limit_bytes, reserve_bytes, bandwidth)
-    each = [
-        _FREE_GPU.budget(device, "free at the moment", setup.memory_limit_bytes, reserve_bytes)
-        for device in devices
-    ]
-    shared_bytes = sum(device.free_bytes for budget in each for device in budget.devices if device.is_shared)
-    beside = _main_memory_here(None, None, known_bandwidth(default_threads()))
-    beside = replace(beside, memory_bytes=max(0, beside.memory_bytes - shared_bytes))
-    return _of_devices(
-        each, beside.main_memory if beside.memory_bytes or not shared_bytes else None, is_here=True
+    """Return the budget of these GPUs beside main memory of this bandwidth, or of main memory without any."""
+    ram, limit_bytes = describe_ram(), setup.memory_limit_bytes
+    why = "for the worker process and the system: a quarter of main memory, at most 1 GiB"
+    reserve = _of_main_memory(ram.total_bytes, CPU_RESERVE_BYTES, why)
+    host = DeviceMemory(
+        HOST_DEVICE,
+        ram.available_bytes,
+        name=f"{describe_cpu().name}, main memory",
+        bandwidth=bandwidth,
+        memory_source="available at this moment",
     )
+    if not devices:
+        return Budget(host=reserve.kept_of(host, limit_bytes, reserve_bytes))
+    gpus = tuple(_FREE_GPU.kept_of(device, limit_bytes, reserve_bytes) for device in devices)
+    shared_bytes = sum(device.free_bytes for device in gpus if device.is_shared)
+    if shared_bytes >= host.free_bytes:
+        return Budget(gpus)
+    host = replace(host, name="main memory", free_bytes=host.free_bytes - shared_bytes)
+    return Budget(gpus, reserve.kept_of(host, None, None))
 
 
 def _devices_of(setup: EngineConfig) -> Sequence[DeviceMemory]:
@@ -309,33 +284,23 @@ def devices_here(servers: Sequence[str] = ()) -> tuple[DeviceMemory, ...]:
         listed = offload_devices()
     if listed:
         return tuple(_listed_device(device, gpus) for device in listed)
-    in_order = _as_cuda_counts(gpus)
-    found = [(gpu, gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes) for gpu in in_order]
     return tuple(
-        DeviceMemory(f"CUDA{number}", free_bytes, 0, gpu.name, "CUDA", gpu_bandwidth(gpu))
-        for number, (gpu, free_bytes) in enumerate(found)
-        if free_bytes
+        DeviceMemory(
+            f"CUDA{number}",
+            gpu.free_bytes,
+            name=gpu.name,
+            backend="CUDA",
+            bandwidth=gpu_bandwidth(gpu),
+            memory_source=_FREE,
+        )
+        for number, gpu in enumerate(gpus)
+        if gpu.free_bytes
     )
-
-
-def _as_cuda_counts(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
-    """Return GPUs in CUDA's order: by default it guesses which is the fastest, here the one with the most bandwidth.
-
-    Source: CUDA_DEVICE_ORDER in the CUDA programming guide.
-    """
-    if "CUDA_VISIBLE_DEVICES" in os.environ or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
-        return gpus
-
-    def rate(gpu: Gpu) -> float:
-        bandwidth = gpu_bandwidth(gpu)
-        return 0.0 if bandwidth is None else bandwidth.bytes_per_s
-
-    return sorted(gpus, key=rate, reverse=True)
 
 
 def _listed_device(device: LlamaDevice, gpus: Sequence[Gpu]) -> DeviceMemory:
     """Return a device that ggml lists, with what NVML or its name say of it."""
-    found = DeviceMemory(device.buffers, device.free_bytes, name=device.description)
+    found = DeviceMemory(device.buffers, device.free_bytes, name=device.description, memory_source=_FREE)
     if known := recognize_device(device.description, device.total_bytes):
         rate = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source, known.assumed_memory)
         found = replace(found, bandwidth=rate, is_shared=known.is_unified)
@@ -349,15 +314,3 @@ def _with_nvml(device: DeviceMemory, gpu: Gpu | None) -> DeviceMemory:
         return device
     free_bytes = device.free_bytes if gpu.free_bytes is None else gpu.free_bytes
     return replace(device, free_bytes=free_bytes, bandwidth=gpu_bandwidth(gpu) or device.bandwidth)
-
-
-def _main_memory_here(
-    limit_bytes: int | None, reserve_bytes: int | None, bandwidth: Bandwidth | None
-) -> Budget:
-    ram = describe_ram()
-    why = "for the worker process and the system: a quarter of main memory, at most 1 GiB"
-    memory = DeviceMemory(
-        HOST_DEVICE, ram.available_bytes, name=f"{describe_cpu().name}, main memory", bandwidth=bandwidth
-    )
-    reserve = _of_main_memory(ram.total_bytes, CPU_RESERVE_BYTES, why)
-    return reserve.budget(memory, "available at this moment", limit_bytes, reserve_bytes)

@@ -128,10 +128,6 @@ class DryAllocator:
         self._known: dict[tuple[object, tuple[str, ...], LlamaConfig], DryContext] = {}
         self.versions: Mapping[str, str] | None = None
         """Versions that the engine reports; None before the first load."""
-        self.compute_devices: tuple[str, ...] = ()
-        """Names of the last context's compute buffers."""
-        self.has_gpu = False
-        """Whether one of them is not in main memory."""
 
     def __enter__(self) -> Self:
         return self
@@ -218,8 +214,6 @@ class DryAllocator:
         buffers = allocated.buffers
         if allocated.n_copies > 1:
             buffers = self._without_copied_norms(buffers, setup, n_ctx, allocated.n_copies)
-        self.compute_devices = tuple(device.device for device in buffers if device.compute_bytes)
-        self.has_gpu = any(device.compute_bytes for device in buffers if not device.is_host)
         return DryContext(
             n_ctx=n_ctx,
             cache_bytes=allocated.cache_bytes or 0,

@@ -59,8 +59,8 @@ class Fit(msgspec.Struct, frozen=True):
 
     @property
     def devices(self) -> tuple[PlannedDevice, ...]:
-        """What lies on each device, main memory last; empty for a plan of main memory alone."""
-        return self.placement.planned(self.context) if self.placement.devices else ()
+        """What lies in each memory, main memory last."""
+        return self.placement.planned(self.context)
 
 
 class Fitter:

@@ -15,8 +15,6 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
 from ggbench.sizing.placement import ONE_GPU, Placement
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.offload import overriding_buffers
-from ggbench.units import counted
 
 MODEL_ERROR = 0.08
 """Relative error of steps extrapolated from such twins, besides the spread of their rounds, at a probability of 95 %;
@@ -30,13 +28,6 @@ _MORE_LAYERS = 4
 """The larger twin has at least this many layers more than the smaller."""
 _CACHE_FACTOR = 1.25
 """A step of the smaller twin reads at least this multiple of the CPU's last-level cache, as the model's steps do."""
-
-
-class _Group(msgspec.Struct, frozen=True):
-    """Layers with the same tensors and shapes; types and windows may differ."""
-
-    layers: tuple[int, ...]
-    """Layers with a window first, then by size: evenly spaced picks are a fair sample."""
 
 
 def twin_layers(model: ModelFile, cache_bytes: int | None) -> tuple[tuple[int, ...], ...]:
@@ -90,8 +81,11 @@ def model_cost(model: ModelFile, type_k: str = "f16", type_v: str = "f16") -> St
     return step_cost(model, range(model.n_layer - model.n_layer_nextn), type_k, type_v)
 
 
-def _groups(model: ModelFile) -> list[_Group]:
-    """Return the groups of alike layers, largest first."""
+def _groups(model: ModelFile) -> list[list[int]]:
+    """Return the groups of layers with the same tensors and shapes, largest first; types and windows may differ.
+
+    Layers with a window come first, then by size: evenly spaced picks are a fair sample.
+    """
     alike: dict[object, list[LayerKind]] = {}
     for kind in layer_kinds(model):
         alike.setdefault(frozenset((name, shape) for name, shape, _ in kind.tensors), []).append(kind)
@@ -100,19 +94,19 @@ def _groups(model: ModelFile) -> list[_Group]:
         ordered = sorted(
             kinds, key=lambda kind: (kind.state.window is None, kind.active_bytes or 0, kind.layers)
         )
-        found.append(_Group(tuple(layer for kind in ordered for layer in kind.layers)))
-    return sorted(found, key=lambda group: -len(group.layers))
+        found.append([layer for kind in ordered for layer in kind.layers])
+    return sorted(found, key=lambda group: -len(group))
 
 
-def _sample(groups: Sequence[_Group], n_layers: int) -> tuple[int, ...]:
+def _sample(groups: Sequence[Sequence[int]], n_layers: int) -> tuple[int, ...]:
     """Return layers from every group in proportion, in model order."""
-    n_all = sum(len(group.layers) for group in groups)
-    counts = [max(1, round(n_layers * len(group.layers) / n_all)) for group in groups]
+    n_all = sum(len(group) for group in groups)
+    counts = [max(1, round(n_layers * len(group) / n_all)) for group in groups]
     counts[0] = max(1, n_layers - sum(counts[1:]))
     chosen = []
     for group, count in zip(groups, counts, strict=True):
-        taken = min(count, len(group.layers))
-        chosen += [group.layers[int((number + 0.5) * len(group.layers) / taken)] for number in range(taken)]
+        taken = min(count, len(group))
+        chosen += [group[int((number + 0.5) * len(group) / taken)] for number in range(taken)]
     return tuple(sorted(chosen))
 
 
@@ -159,62 +153,31 @@ class LayerPlacement(msgspec.Struct, frozen=True):
 def layer_placements(model: ModelFile, setup: LlamaConfig) -> tuple[LayerPlacement, ...]:
     """Return the placements of layers, those on the GPU first; a single one if the layers are not split.
 
-    Raises Unsupported for an override to anything other than main memory.
+    Raises Unsupported for a tensor override.
     """
     layers = tuple(range(model.n_layer - model.n_layer_nextn))
     split = Placement(model, setup, [ONE_GPU])
     if not split.n_gpu_layers or not split.is_split:
         return (LayerPlacement(layers, replace(setup, n_gpu_layers=-1 if split.n_gpu_layers else 0)),)
-    outside, kept = _kept(model, setup)
-    ways: dict[frozenset[str], list[int]] = {frozenset(): []}
-    for layer in layers[split.first_gpu_layer :]:
-        ways.setdefault(frozenset(kept.get(layer, ())), []).append(layer)
-    found = []
-    for names, alike in ways.items():
-        overrides = (*outside, *([rf"\.({'|'.join(map(_pattern, sorted(names)))})$=CPU"] if names else []))
-        placed = replace(setup, n_gpu_layers=-1, cpu_moe=False, n_cpu_moe=0, override_tensor=overrides)
-        if alike or len(ways) == 1:
-            found.append(LayerPlacement(tuple(alike), placed, _name(names, len(alike))))
-    in_main_memory = layers[: split.first_gpu_layer]
-    if in_main_memory:
-        placed = replace(setup, n_gpu_layers=0, cpu_moe=False, n_cpu_moe=0, override_tensor=())
-        found.append(LayerPlacement(in_main_memory, placed))
-    return tuple(found)
+    if setup.override_tensor:
+        raise Unsupported(
+            "a forecast does not support --override-tensor", "place layers with -ngl, and experts with -ncmoe"
+        )
+    on_gpu, in_main_memory = layers[split.first_gpu_layer :], layers[: split.first_gpu_layer]
+    n_kept = model.n_layer if setup.cpu_moe else setup.n_cpu_moe
+    kept = tuple(layer for layer in on_gpu if model.n_expert and layer < n_kept)
+    whole = on_gpu[len(kept) :]
+    placed = replace(setup, n_gpu_layers=-1, cpu_moe=False, n_cpu_moe=0)
+    experts = f"{len(kept)} on the GPU with their experts in main memory"
+    found = (
+        LayerPlacement(whole, placed, f"{len(whole)} on the GPU"),
+        LayerPlacement(kept, replace(placed, cpu_moe=True), experts),
+        LayerPlacement(in_main_memory, replace(placed, n_gpu_layers=0)),
+    )
+    return tuple(each for each in found if each.layers or (each is found[0] and not on_gpu))
 
 
 def without_gpu(model: ModelFile, setup: LlamaConfig) -> LayerPlacement:
     """Return the placement of all layers if llama.cpp has no GPU."""
     layers = tuple(range(model.n_layer - model.n_layer_nextn))
     return LayerPlacement(layers, setup, "all in main memory, as llama.cpp uses no GPU here")
-
-
-def _kept(model: ModelFile, setup: LlamaConfig) -> tuple[list[str], dict[int, list[str]]]:
-    """Return the overrides of tensors outside the layers, and the names of each layer's tensors in main memory."""
-    outside, kept = [], dict[int, list[str]]()
-    buffers = overriding_buffers(model, setup.tensor_overrides)
-    for tensor, buffer in zip(model.tensors, buffers, strict=True):
-        if buffer is None:
-            continue
-        if not buffer.startswith("CPU"):
-            raise Unsupported(
-                f"--override-tensor puts {tensor.name} on {buffer}, which forecast does not support",
-                "omit it, or override only to CPU",
-            )
-        layer = layer_of(tensor.name)
-        if layer is None:
-            outside.append(f"^{_pattern(tensor.name)}$=CPU")
-        else:
-            kept.setdefault(layer, []).append(tensor.name.split(".", 2)[2])
-    return outside, kept
-
-
-def _pattern(name: str) -> str:
-    """Return a regular expression, also valid in llama.cpp, that matches only this name."""
-    return name.replace(".", r"\.")
-
-
-def _name(kept: frozenset[str], n_layers: int) -> str:
-    if not kept:
-        return f"{n_layers} on the GPU"
-    what = "their experts" if all("_exps" in name for name in kept) else counted(len(kept), "tensor") + " each"
-    return f"{n_layers} on the GPU with {what} in main memory"

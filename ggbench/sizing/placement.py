@@ -17,13 +17,7 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DraftContext, DryContext
-from ggbench.sizing.plan_record import (
-    HOST_DEVICE,
-    Budget,
-    DeviceMemory,
-    MemoryPartName,
-    PlannedDevice,
-)
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.offload import (
     HOST,
@@ -33,12 +27,14 @@ from ggbench.sizing.theory.offload import (
     overriding_buffers,
     split_shares,
 )
-from ggbench.sizing.theory.tensor_split import TensorSplit
+from ggbench.sizing.theory.tensor_split import Shares, TensorSplit
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.units import KV_CELLS
 
 ONE_GPU = DeviceMemory("GPU", 0)
 """A GPU of unknown size, for what its size does not change."""
+
+_Placed = tuple[TensorInfo, Shares]
 
 
 class Placement:
@@ -74,7 +70,7 @@ class Placement:
         self.is_parallel = are_parallel(setup, devices)
         """Whether llama.cpp makes one device of all, which compute a part of each layer at once."""
         self._split = TensorSplit(file, split_shares(setup, devices)) if self.is_parallel else None
-        self._tensor_shares = list(map(self._shares_of, file.tensors, self._buffers))
+        self._read, self._held = self._place_tensors()
         self._weights = self._weights_by_place()
         self.weight_bytes: int | None = None
         """Weights in the planned memory; None if a tensor's type, hence its size, is unknown."""
@@ -89,7 +85,7 @@ class Placement:
     @classmethod
     def of(cls, file: ModelFile, setup: LlamaConfig, budget: Budget) -> Placement:
         """Return a file's placement in a budget."""
-        return cls(file, setup, budget.devices, budget.main_memory)
+        return cls(file, setup, budget.devices, budget.host)
 
     def with_cache(self, type_k: str, type_v: str) -> Placement:
         """Return the placement with a cache of these types."""
@@ -138,29 +134,42 @@ class Placement:
     @functools.cached_property
     def is_split(self) -> bool:
         """Whether some tensors that could be offloaded are in main memory."""
-        return bool(self.devices) and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
+        return bool(self.devices) and (self.first_gpu_layer > 0 or self.is_overridden)
 
     @functools.cached_property
-    def overridden_bytes(self) -> int:
-        """Bytes of the tensors that only an override keeps in main memory."""
-        return sum(
-            tensor.n_bytes or 0
+    def is_overridden(self) -> bool:
+        """Whether only an override keeps a tensor in main memory."""
+        return any(
+            buffer is not None and buffer.startswith("CPU") and self._place_of(tensor, None) != HOST
             for tensor, buffer in zip(self._file.tensors, self._buffers, strict=True)
-            if buffer is not None and buffer.startswith("CPU") and self._place_of(tensor, None) != HOST
         )
 
     @property
     def n_crossed(self) -> int:
         """Number of layers of devices with tensors in main memory: each token crosses to the CPU and back in them."""
-        placed = zip(self._file.tensors, self._tensor_shares, strict=True)
-        kept = {layer_of(tensor.name) for tensor, shares in placed if HOST in shares}
+        kept = {layer_of(tensor.name) for tensor, shares in self._read if HOST in shares}
         return sum(place != HOST and layer in kept for layer, place in enumerate(self.layers[:-1]))
 
-    def _shares_of(self, tensor: TensorInfo, buffer: str | None) -> dict[int, float]:
-        """Return the share of a tensor in each memory."""
-        return self._divided(tensor, self._place_of(tensor, buffer))
+    def _place_tensors(self) -> tuple[list[_Placed], list[_Placed]]:
+        """Return the tensors that decoding reads, and all, with the share of each in each memory.
 
-    def _divided(self, tensor: TensorInfo, place: int) -> dict[int, float]:
+        A tied embedding table is read with the output, and held in main memory too if that is on a device.
+        """
+        placed = [
+            (tensor, self._divided(tensor, self._place_of(tensor, buffer)))
+            for tensor, buffer in zip(self._file.tensors, self._buffers, strict=True)
+        ]
+        if not is_tied(self._file.tensors) or self.layers[-1] == HOST:
+            return placed, placed
+        output = {
+            tensor.name: self._divided(tensor, self.layers[-1])
+            for tensor in self._file.tensors
+            if tensor.name == "token_embd.weight"
+        }
+        read = [(tensor, output.get(tensor.name, shares)) for tensor, shares in placed]
+        return read, [*read, *(each for each in placed if each[0].name in output)]
+
+    def _divided(self, tensor: TensorInfo, place: int) -> Shares:
         return {place: 1.0} if place == HOST or self._split is None else self._split.of_tensor(tensor)
 
     def _place_of(self, tensor: TensorInfo, buffer: str | None) -> int:
@@ -181,57 +190,55 @@ class Placement:
         return names.index(buffer) if buffer in names else 0
 
     def _weights_by_place(self) -> dict[int, int]:
-        """Return the bytes in each memory; a tied embedding table is both in main memory and with the output."""
+        """Return the bytes in each memory."""
         held = dict.fromkeys((*range(len(self.devices)), HOST), 0)
-        for tensor, shares in zip(self._file.tensors, self._tensor_shares, strict=True):
+        for tensor, shares in self._held:
             for place, share in shares.items():
                 held[place] += round(share * (tensor.n_bytes or 0))
-            if self._is_tied_output(tensor) and self.layers[-1] != HOST:
-                for place, share in self._output_shares(tensor).items():
-                    held[place] += round(share * (tensor.n_bytes or 0))
         return held
 
     def device_tensors(self) -> Iterator[tuple[str, int]]:
-        """Yield the name and the bytes of each tensor that no part of lies in main memory, a tied output's too."""
-        for tensor, shares in zip(self._file.tensors, self._tensor_shares, strict=True):
-            if HOST not in shares or self._is_tied_output(tensor):
+        """Yield the name and the bytes of each tensor that no part of lies in main memory."""
+        for tensor, shares in self._held:
+            if HOST not in shares:
                 yield tensor.name, tensor.n_bytes or 0
 
-    def _is_tied_output(self, tensor: TensorInfo) -> bool:
-        return tensor.name == "token_embd.weight" and is_tied(self._file.tensors)
-
-    def _output_shares(self, tensor: TensorInfo) -> dict[int, float]:
-        """Return where the output reads an embedding table that it is tied to."""
-        return self._divided(tensor, self.layers[-1])
-
     def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
-        """Return the contents of each memory, main memory last."""
+        """Return the contents of each memory, main memory last; of one, if the first device may take all of it."""
+        *found, host = self._contents(context)
+        if self.host is not None:
+            return (*found, host)
+        if self.devices and self.devices[0].is_shared:
+            return (_together(found[0], host), *found[1:])
+        return (*found, replace(host, memory_bytes=None))
+
+    def _contents(self, context: DryContext) -> list[PlannedDevice]:
+        """Return the contents of each place, in the order of `memories`."""
         caches, drafts = self._cache_by_place(context), self._draft_by_place(context)
-        *found, host = (
+        found = [
             PlannedDevice(
                 device=memory.device,
                 name=memory.name,
-                n_layers=self.layers_at(place),
+                n_layers=self.layers.count(0 if self.is_parallel and place != HOST else place),
                 memory_bytes=memory.free_bytes,
                 weight_bytes=self._weights[place],
                 kv_bytes=caches.get(place, 0),
                 compute_bytes=self._compute_at(place, context),
                 draft_bytes=drafts.get(place, 0),
-                usable_bytes=memory.usable_bytes,
+                projector_bytes=memory.projector_bytes,
+                prompt_cache_bytes=memory.prompt_cache_bytes,
+                process_bytes=self.unreserved_bytes(context),
+                reserve_bytes=memory.reserve_bytes,
             )
             for place, memory in self.memories
-        )
-        host = replace(host, compute_bytes=host.compute_bytes + context.output_bytes)
-        return (*found, host if self.host is not None else replace(host, memory_bytes=None, usable_bytes=None))
-
-    def layers_at(self, place: int) -> int:
-        """Return the number of layers in a memory, the output included; with `-sm tensor` each device has all."""
-        return self.layers.count(0 if self.is_parallel and place != HOST else place)
+        ]
+        found[-1] = replace(found[-1], compute_bytes=found[-1].compute_bytes + context.output_bytes)
+        return found
 
     def needed_bytes(self, context: DryContext) -> int:
         """Return what lies in the planned memory; logits are in main memory."""
         planned = self.planned(context)
-        return sum(each.needed_bytes for each in (planned[:-1] if self.devices else planned))
+        return sum(each.needed_bytes for each in planned[: len(self.planned_places)])
 
     def left_bytes(self, context: DryContext) -> int:
         """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
@@ -242,17 +249,7 @@ class Placement:
 
     def left_by_memory(self, context: DryContext) -> list[int]:
         """Return what is left of each device, and last of main memory if its size is known."""
-        planned = self.planned(context)
-        left = [each.left_bytes for each in planned if each.left_bytes is not None]
-        if self.is_in_one_memory:
-            left[0] -= planned[-1].needed_bytes
-        left[-1] -= self.unreserved_bytes(context)
-        return left
-
-    @property
-    def is_in_one_memory(self) -> bool:
-        """Whether the first device may take all of main memory, so that what lies there is taken of the device's."""
-        return bool(self.devices) and self.devices[0].is_shared and self.host is None
+        return [each.left_bytes for each in self.planned(context) if each.left_bytes is not None]
 
     def _compute_at(self, place: int, context: DryContext) -> int:
         """Return the compute buffers in a memory; if llama.cpp has no GPU here, the CPU's stand in for a GPU's."""
@@ -279,9 +276,7 @@ class Placement:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
         counts, total = self._cached_layers, float(len(self._cache_places))
         if self.theory is not None:
-            counts = {
-                place: sum(self._cached_bytes(each, context).values()) for place, each in self.caches.items()
-            }
+            counts = {place: self._cached_bytes(each, context) for place, each in self.caches.items()}
             total = sum(counts.values())
         return {place: round(context.cache_bytes * count / (total or 1.0)) for place, count in counts.items()}
 
@@ -309,8 +304,8 @@ class Placement:
         """Return what a draft takes of each memory."""
         if context.draft is None:
             return {}
-        planned = self._draft_placement(context.draft).planned(context.draft.context)
-        return {place: each.needed_bytes for (place, _), each in zip(self.memories, planned, strict=True)}
+        contents = self._draft_placement(context.draft)._contents(context.draft.context)
+        return {place: each.needed_bytes for (place, _), each in zip(self.memories, contents, strict=True)}
 
     def _draft_placement(self, draft: DraftContext) -> Placement:
         """Return where a draft lies; it is the same for contexts of any length."""
@@ -329,32 +324,17 @@ class Placement:
         """Return the whole cache by the theory's formula, with llama.cpp's number of cells for windowed layers."""
         if self.theory is None:
             return None
-        return round(sum(self._cached_bytes(self.theory, context).values()))
+        return round(self._cached_bytes(self.theory, context))
 
-    def cache_kinds(self, place: int, context: DryContext) -> dict[MemoryPartName, int]:
-        """Return a memory's cache by kind, in the proportions of the theory; without a theory all of it is KV."""
-        n_bytes = self._cache_by_place(context).get(place, 0)
-        if self.theory is None or place not in self.caches:
-            return {"kv": n_bytes}
-        kinds = self._cached_bytes(self.caches[place], context)
-        total = sum(kinds.values()) or 1.0
-        found = {kind: round(n_bytes * share / total) for kind, share in kinds.items()}
-        largest = max(found, key=lambda kind: found[kind])
-        found[largest] += n_bytes - sum(found.values())  # what rounding has lost
-        return found
-
-    def _cached_bytes(self, cache: KvCache, context: DryContext) -> dict[MemoryPartName, float]:
-        """Return what a cache takes in a context, by kind: KV for each slot unless they share it, and all states."""
+    def _cached_bytes(self, cache: KvCache, context: DryContext) -> float:
+        """Return what a cache takes in a context: KV for each slot unless they share it, and all states."""
         setup, n_streams = self.setup, self.setup.n_streams
         n = context.n_ctx / n_streams
         n_states = setup.n_seq_max
         if setup.mtp and self._file.architecture in ROLLS_BACK:
             n_states *= 1 + setup.spec_draft_n_max
-        return {
-            "kv": n_streams * cache.full.n_bytes * n,
-            "kv_swa": n_streams * cache.windowed.n_bytes * min(n, context.swa_cells or cache.window or n),
-            "rs": n_states * cache.state_bytes,
-        }
+        windowed = cache.windowed.n_bytes * min(n, context.swa_cells or cache.window or n)
+        return n_streams * (cache.full.n_bytes * n + windowed) + n_states * cache.state_bytes
 
     @functools.cached_property
     def weights_read(self) -> dict[int, Weights]:
@@ -362,11 +342,7 @@ class Placement:
 
         Raises Unsupported if a tensor's size is unknown.
         """
-        shares = [
-            self._output_shares(tensor) if self._is_tied_output(tensor) else shares
-            for tensor, shares in zip(self._file.tensors, self._tensor_shares, strict=True)
-        ]
-        return weights_by_place(self._file, shares)
+        return weights_by_place(self._file, self._read)
 
     def read_bytes(self, n: float) -> dict[int, float]:
         """Return the bytes that decoding the token at position n reads from each memory.
@@ -379,6 +355,18 @@ class Placement:
         for place, cache in self.caches.items():
             read[place] = read.get(place, 0.0) + cache.read_bytes(n)
         return {place: n_bytes for place, n_bytes in read.items() if n_bytes}
+
+
+def _together(device: PlannedDevice, host: PlannedDevice) -> PlannedDevice:
+    """Return what lies in the memory of a device that shares all of main memory."""
+    return replace(
+        device,
+        n_layers=device.n_layers + host.n_layers,
+        weight_bytes=device.weight_bytes + host.weight_bytes,
+        kv_bytes=device.kv_bytes + host.kv_bytes,
+        compute_bytes=device.compute_bytes + host.compute_bytes,
+        draft_bytes=device.draft_bytes + host.draft_bytes,
+    )
 
 
 def _as_loaded(file: ModelFile, setup: LlamaConfig) -> ModelFile:

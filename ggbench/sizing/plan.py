@@ -24,10 +24,9 @@ from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.fit import LONGEST, Fit, Fitter
-from ggbench.sizing.memory_stacks import memory_stacks
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, Note, PlanRow
-from ggbench.sizing.speed_limits import speed_limits
+from ggbench.sizing.speed_limits import speed_limit
 from ggbench.sizing.theory.kv_cache import checkpoint_bytes
 from ggbench.sizing.theory.offload import check_overrides
 from ggbench.sizing.what_helps import LARGE_UBATCH, on_fastest, smallest_split, what_helps
@@ -129,15 +128,13 @@ class Planners:
         return self._fitter(variant).placement(setup)
 
     def _fitter(self, variant: Target) -> Fitter:
-        """Return what fits setups of a variant. Raises EngineEnded if llama.cpp does not load it, UsageError for
-        overrides that match nothing, and BadFile for a projector of another model.
+        """Return what fits setups of a variant. Raises EngineEnded if llama.cpp does not load it, and UsageError for
+        overrides that match nothing.
         """
         if id(variant) not in self._fitters:
             file, request = variant.header(), self._request
             check_overrides(file, request.setup)
             budget = request.budget
-            if budget.projector is not None:
-                budget.projector.check(file)
             if budget.n_checkpoints:
                 each_bytes = _checkpoint_bytes(file, request.setup) or 0
                 budget = budget.beside_prompt_cache(budget.n_checkpoints * request.setup.n_seq_max * each_bytes)
@@ -216,7 +213,6 @@ def _row(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit, *, by_
     if placement.weight_bytes is None:
         return row
     longest = fitter.longest_by_line(fit) if by_line else fitter.longest(fit)
-    limit, limit_tok_s = speed_limits(placement, row.n_ctx_slot or context.n_ctx)
     return replace(
         row,
         needed_bytes=fit.needed_bytes,
@@ -225,9 +221,7 @@ def _row(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit, *, by_
         planned_n_ctx=longest or None,
         reached_ceiling=longest >= fitter.ceiling(fit),
         devices=fit.devices,
-        stacks=memory_stacks(placement, context, fit.budget),
-        limit=limit,
-        limit_tok_s=limit_tok_s,
+        limit_tok_s=speed_limit(placement, row.n_ctx_slot or context.n_ctx),
     )
 
 

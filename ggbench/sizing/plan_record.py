@@ -14,34 +14,38 @@ from ggbench.hub.repo_records import RepoListing
 from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
-from ggbench.text import counted_names
+from ggbench.text import counted_names, in_words
 
 HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""
 
 
 class DeviceMemory(msgspec.Struct, frozen=True):
-    """The memory of one of several devices."""
+    """The memory of a device, or main memory."""
 
     device: str
     """llama.cpp's name of its buffers: `RPC0[192.168.1.7:50052]`, `CUDA0`."""
     free_bytes: int
     reserve_bytes: int = 0
-    """Free memory that is not for the model."""
+    """Memory for the driver, the runtime and everything else outside llama.cpp's buffers."""
     name: str = ""
     """The hardware's, `NVIDIA GeForce RTX 3060`, or `HOST:PORT` of an RPC server."""
     backend: str = ""
     """ggml's name of the backend to plan with; empty for a device that llama.cpp has here itself."""
     bandwidth: Bandwidth | None = None
-    """None if it is unknown."""
+    """None if it is unknown; there are then no speed limits."""
     is_shared: bool = False
     """Whether it is a part of main memory."""
     projector_bytes: int = 0
     """A projector with its compute buffer."""
     prompt_cache_bytes: int = 0
     """llama-server's prompt cache and context checkpoints."""
+    process_bytes: int = 0
+    """The part of the reserve for the allocating process itself, which a search for the largest context may use."""
+    memory_source: str = ""
+    reserve_source: str = ""
 
     @property
     def ggml_name(self) -> str:
@@ -58,9 +62,14 @@ class DeviceMemory(msgspec.Struct, frozen=True):
         taken_bytes = self.reserve_bytes + self.projector_bytes + self.prompt_cache_bytes
         return max(0, self.free_bytes - taken_bytes)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that even a search leaves free."""
+        return self.reserve_bytes - self.process_bytes
+
 
 class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory taken on one device, or in main memory."""
+    """Contents of one device, or of main memory, counting each byte once."""
 
     device: str
     """llama.cpp's name of its buffers: `CUDA0`, `CPU`."""
@@ -72,62 +81,45 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
     """None for main memory of an unknown size."""
     weight_bytes: int
     kv_bytes: int
-    compute_bytes: int
+    """The cache, with recurrent states."""
+    compute_bytes: int = 0
     """Compute buffers; in main memory with the logits."""
     draft_bytes: int = 0
     """Everything of a draft model, or the second context of MTP layers."""
-    usable_bytes: int | None
+    projector_bytes: int = 0
+    prompt_cache_bytes: int = 0
+    process_bytes: int = 0
+    """What llama.cpp's process takes outside its buffers, beyond the reserve."""
+    reserve_bytes: int = 0
 
     @property
     def needed_bytes(self) -> int:
         return self.weight_bytes + self.kv_bytes + self.compute_bytes + self.draft_bytes
 
     @property
+    def usable_bytes(self) -> int | None:
+        """Bytes for weights, cache, compute buffers and draft; never negative."""
+        if self.memory_bytes is None:
+            return None
+        taken_bytes = self.projector_bytes + self.prompt_cache_bytes + self.reserve_bytes
+        return max(0, self.memory_bytes - taken_bytes)
+
+    @property
     def left_bytes(self) -> int | None:
         """Bytes left; negative if memory is missing."""
-        return None if self.usable_bytes is None else self.usable_bytes - self.needed_bytes
-
-
-MemoryPartName = Literal[
-    "weights", "projector", "draft", "kv", "kv_swa", "rs", "compute", "output", "prompt_cache", "process", "reserve",
-    "free", "missing",
-]  # fmt: skip
-"""`kv_swa` is the cache of sliding-window layers, `rs` recurrent states, `output` logits."""
-
-
-class MemoryPart(msgspec.Struct, frozen=True):
-    """A part of one memory."""
-
-    part: MemoryPartName
-    n_bytes: int
-
-
-class MemoryStack(msgspec.Struct, frozen=True):
-    """Contents of one memory; `free` or `missing` is the remainder."""
-
-    device: str
-    """llama.cpp's name of its buffers; `CPU` for main memory."""
-    memory_bytes: int | None
-    """The sum of the parts without `missing`, if it fits; None for main memory of an unknown size."""
-    parts: tuple[MemoryPart, ...]
-    """None of 0 bytes, and each byte in one part only."""
+        usable_bytes = self.usable_bytes
+        return None if usable_bytes is None else usable_bytes - self.needed_bytes - self.process_bytes
 
 
 class Budget(msgspec.Struct, frozen=True):
     """A memory budget."""
 
-    device: str
-    on_gpu: bool
-    """Whether it is GPU memory; the input embedding is then elsewhere."""
-    memory_bytes: int
-    memory_source: str
-    reserve_bytes: int
-    """Memory for the driver, the runtime and everything else outside llama.cpp's buffers."""
-    reserve_source: str
-    bandwidth: Bandwidth | None = None
-    """None if unknown; there are then no speed limits."""
-    process_bytes: int = 0
-    """The part of the reserve for the allocating process itself, which a search for the largest context may use."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """GPUs in llama.cpp's order; empty for main memory."""
+    host: DeviceMemory | None = None
+    """Main memory, planned for or beside these GPUs; None if its size is unknown."""
+    is_here: bool = True
+    """Whether it is this machine's, so measurements made here apply."""
     projector: Projector | None = None
     """A projector in this memory; None for none."""
     draft: FileToRun | None = None
@@ -136,32 +128,52 @@ class Budget(msgspec.Struct, frozen=True):
     """Main memory for llama-server's prompt cache and checkpoints; None does not count them."""
     n_checkpoints: int = 0
     """Context checkpoints of each slot to count; they depend on the model."""
-    devices: tuple[DeviceMemory, ...] = ()
-    """GPUs in llama.cpp's order; empty for main memory."""
-    host: DeviceMemory | None = None
-    """Main memory of the machine with these GPUs; None if its size is unknown."""
-    is_here: bool = True
-    """Whether it is this machine's, so measurements made here apply."""
 
     @property
-    def main_memory(self) -> DeviceMemory | None:
-        """The planned memory without GPUs, else that beside them; None if its size is unknown."""
-        if self.on_gpu:
-            return self.host
-        return DeviceMemory(
-            HOST_DEVICE,
-            self.memory_bytes,
-            self.reserve_bytes,
-            "main memory",
-            bandwidth=self.bandwidth,
-            projector_bytes=self.projector_bytes,
-            prompt_cache_bytes=self.cache_ram_bytes or 0,
-        )
+    def on_gpu(self) -> bool:
+        """Whether it is GPU memory; the input embedding is then elsewhere."""
+        return bool(self.devices)
+
+    @property
+    def planned(self) -> tuple[DeviceMemory, ...]:
+        """The memories that are planned for: the GPUs, or main memory without any."""
+        return self.devices or (() if self.host is None else (self.host,))
+
+    @property
+    def beside(self) -> DeviceMemory | None:
+        """Main memory beside GPUs; None without GPUs, or if its size is unknown."""
+        return self.host if self.devices else None
+
+    @property
+    def device(self) -> str:
+        return counted_names([each.name for each in self.planned])
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(each.free_bytes for each in self.planned)
+
+    @property
+    def memory_source(self) -> str:
+        return in_words(list(dict.fromkeys(each.memory_source for each in self.planned)))
+
+    @property
+    def reserve_bytes(self) -> int:
+        return sum(each.reserve_bytes for each in self.planned)
+
+    @property
+    def reserve_source(self) -> str:
+        return self.planned[0].reserve_source
+
+    @property
+    def bandwidth(self) -> Bandwidth | None:
+        """None if it is unknown, or differs."""
+        rates = {each.bandwidth for each in self.planned}
+        return rates.pop() if len(rates) == 1 else None
 
     @property
     def is_unified(self) -> bool:
         """Whether its GPUs share main memory, so that nothing is gained by what lies beside them."""
-        return self.on_gpu and bool(self.devices) and all(device.is_shared for device in self.devices)
+        return self.on_gpu and all(device.is_shared for device in self.devices)
 
     @property
     def place(self) -> str:
@@ -170,7 +182,7 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def kept_bytes(self) -> int:
         """Memory that even a search leaves free."""
-        return self.reserve_bytes - self.process_bytes
+        return sum(each.kept_bytes for each in self.planned)
 
     @property
     def held_bytes(self) -> int:
@@ -185,10 +197,7 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def usable_bytes(self) -> int:
         """Bytes for weights, cache and compute buffers; never negative."""
-        cache_bytes = self.cache_ram_bytes or 0
-        if self.on_gpu:
-            cache_bytes = sum(device.prompt_cache_bytes for device in self.devices)
-        return max(0, self.memory_bytes - self.reserve_bytes - self.projector_bytes - cache_bytes)
+        return sum(each.usable_bytes for each in self.planned)
 
     @property
     def projector_bytes(self) -> int:
@@ -196,49 +205,36 @@ class Budget(msgspec.Struct, frozen=True):
 
     def used_by(self, setup: LlamaConfig) -> Budget:
         """Return the budget of the GPUs among the `devices` of a setup."""
-        devices = [each for each in self.devices if each.is_used(setup)]
-        if len(devices) == len(self.devices):
+        used = [each for each in self.devices if each.is_used(setup)]
+        if len(used) == len(self.devices):
             return self
-        devices[0] = replace(devices[0], projector_bytes=self.projector_bytes)
-        reserve_bytes = sum(each.reserve_bytes for each in devices)
-        rates = {each.bandwidth for each in devices}
-        return replace(
-            self,
-            device=counted_names([each.name for each in devices]),
-            memory_bytes=sum(each.free_bytes for each in devices),
-            reserve_bytes=reserve_bytes,
-            process_bytes=self.process_bytes * reserve_bytes // max(1, self.reserve_bytes),
-            bandwidth=rates.pop() if len(rates) == 1 else None,
-            devices=tuple(devices),
-        )
+        first = replace(used[0], projector_bytes=self.projector_bytes)
+        return replace(self, devices=(first, *used[1:]))
 
     def beside_prompt_cache(self, n_bytes: int) -> Budget:
         """Return the budget with this much more main memory for llama-server's prompt cache and checkpoints.
 
         A GPU that may take all of main memory shares it.
         """
-
-        def beside(memory: DeviceMemory) -> DeviceMemory:
-            return replace(memory, prompt_cache_bytes=memory.prompt_cache_bytes + n_bytes)
-
-        host, devices = self.host, self.devices
-        if host is not None:
-            host = beside(host)
-        elif devices and devices[0].is_shared:
-            devices = (beside(devices[0]), *devices[1:])
-        return replace(self, cache_ram_bytes=(self.cache_ram_bytes or 0) + n_bytes, host=host, devices=devices)
+        counted = replace(self, cache_ram_bytes=(self.cache_ram_bytes or 0) + n_bytes)
+        memory = self.host or self.devices[0]
+        larger = replace(memory, prompt_cache_bytes=memory.prompt_cache_bytes + n_bytes)
+        if self.host is not None:
+            return replace(counted, host=larger)
+        return replace(counted, devices=(larger, *self.devices[1:])) if memory.is_shared else counted
 
     def unreserved(self) -> Budget:
         """Return the budget of GPUs without a reserve, as real allocations there need none for the driver."""
-        devices = tuple(replace(each, reserve_bytes=0) for each in self.devices)
-        return replace(self, reserve_bytes=0, process_bytes=0, devices=devices)
+        free = (replace(each, reserve_bytes=0, process_bytes=0) for each in self.devices)
+        return replace(self, devices=tuple(free))
 
     def beside_projector(self, projector: Projector) -> Budget:
         """Return the budget with a projector, which llama.cpp loads to the first device."""
-        devices = self.devices
-        if devices:
-            devices = (replace(devices[0], projector_bytes=projector.needed_bytes), *devices[1:])
-        return replace(self, projector=projector, devices=devices)
+        first, *others = self.planned
+        first = replace(first, projector_bytes=projector.needed_bytes)
+        if not self.devices:
+            return replace(self, projector=projector, host=first)
+        return replace(self, projector=projector, devices=(first, *others))
 
 
 class KvCacheTypes(msgspec.Struct, frozen=True):
@@ -315,17 +311,12 @@ class PlanRow(msgspec.Struct, frozen=True):
     """The longest context within the budget; None if not even 256 tokens fit."""
     reached_ceiling: bool = False
     """Whether contexts longer than `planned_n_ctx` were not tried."""
-    limit: DecodeLimit | None = None
     limit_tok_s: float | None = None
     """What bandwidth allows one user with a full slot of `n_ctx`."""
     devices: tuple[PlannedDevice, ...] = ()
-    """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
-    stacks: tuple[MemoryStack, ...] = ()
-    """Contents of each memory at `n_ctx`, main memory last."""
+    """Contents of each memory at `n_ctx`, main memory last; one memory if a GPU may take all of it."""
     expected: Expected | None = None
     """Tokens/s of one user with a full slot of `n_ctx`; None if unknown."""
-    expected_first: Expected | None = None
-    """The same of the first token, before there is a cache to read."""
     expected_together: Expected | None = None
     """Tokens/s of all slots at once, which share `n_ctx` equally; None for a single slot."""
     loss: Expected | None = None
@@ -345,8 +336,7 @@ class PlanRow(msgspec.Struct, frozen=True):
     @property
     def lacks_main_memory(self) -> bool:
         """Whether it does not fit for want of main memory beside the GPUs."""
-        host = next((each for each in self.devices if each.device == HOST_DEVICE), None)
-        return self.fits is False and host is not None and host.left_bytes == self.left_bytes
+        return self.fits is False and len(self.devices) > 1 and self.devices[-1].left_bytes == self.left_bytes
 
     @property
     def subject(self) -> Subject:

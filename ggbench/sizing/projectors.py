@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -51,8 +51,6 @@ class Projector(msgspec.Struct, frozen=True):
 
     llama-server's --fit counts that image too; larger ones take more.
     """
-    widths: frozenset[int] | None = None
-    """Candidate output widths, from its tensors' shapes; None if only its size is published."""
     url: str = ""
     """Where to download it; empty if it is on this disk, or no address is known."""
 
@@ -60,16 +58,6 @@ class Projector(msgspec.Struct, frozen=True):
     def needed_bytes(self) -> int:
         """Memory to leave free for it."""
         return self.weight_bytes + self.compute_bytes
-
-    def check(self, model: ModelFile) -> None:
-        """Raise BadFile if no tensor gives out embeddings as wide as the model's, so that llama-server refuses both."""
-        if self.widths is not None and model.n_embd and model.n_embd not in self.widths:
-            name = self.path.name if self.path is not None else self.url.rpartition("/")[2]
-            raise BadFile(
-                f"{sanitize(name)} is not a projector of {sanitize(model.name)}: "
-                f"none of its tensors is {model.n_embd} wide",
-                _PUBLISHED,
-            )
 
 
 def read_projector(path: Path, flash_attn: FlashAttn = "auto") -> Projector:
@@ -92,12 +80,9 @@ def projector_of(file: ModelFile, name: str, flash_attn: FlashAttn = "auto") -> 
             f"{sanitize(name)} has tensors of unknown type: {sanitize(', '.join(file.unknown_types))}",
             "use another file of the projector, e.g. F16",
         )
-    last = [tensor for tensor in file.tensors if not tensor.name.startswith(("v.blk.", "a.blk."))]
-    widths = {size for tensor in last for size in tensor.shape}
-    widths |= {_count(file.metadata, f"clip.{kind}.projection_dim") for kind in ("vision", "audio")}
     copied = sum(tensor.n_elements for tensor in file.tensors if tensor.name == "mm.input_projection.weight")
     compute_bytes = _compute_bytes(file.metadata, flash_attn, copied)
-    return Projector(None, file.weight_bytes, compute_bytes, frozenset(widths - {0}))
+    return Projector(None, file.weight_bytes, compute_bytes)
 
 
 def is_projector(file: ModelFile) -> bool:
@@ -132,21 +117,15 @@ def published_projector(model: ModelRef, hub: HubAccess, flash_attn: FlashAttn) 
 def find_projector(given: Path, model: ModelRef | None) -> Path:
     """Return the absolute path of a projector given as a file, or as `auto` for the one in the model's folder.
 
-    Raises UsageError for `auto` without a model on this disk, and like `projector_beside`.
+    Raises UsageError for `auto` without a model on this disk, and BadFile for a folder without a projector or with
+    several of which not one is in f16.
     """
     if given != _AUTO:
         return given.absolute()
     if model is None or model.kind != "path":
         raise UsageError("--mmproj auto needs a model on this disk", "give the projector's file: --mmproj FILE")
-    return projector_beside(model.path.absolute())
-
-
-def projector_beside(model: Path) -> Path:
-    """Return the projector in a model's folder, the one in f16 of several.
-
-    Raises BadFile without one, and for several without one in f16.
-    """
-    folder = model if model.is_dir() else model.parent
+    path = model.path.absolute()
+    folder = path if path.is_dir() else path.parent
     return _chosen(
         {each.name: each for each in sorted(folder.glob("*.gguf"))}, sanitize(folder.name) or "this folder"
     )
@@ -163,37 +142,6 @@ def _chosen(files: Mapping[str, _File], shown: str) -> _File:
         names = sanitize(", ".join(found or named))
         raise BadFile(f"{len(found or named)} projectors in {shown}", f"choose one with --mmproj: {names}")
     return files[found[0]]
-
-
-class Encoder(msgspec.Struct, frozen=True):
-    """An encoder of images or audio in a projector's file, as its header describes it; None means unstated."""
-
-    kind: Literal["vision", "audio"]
-    projector_type: str | None
-    """clip.cpp's name of what maps its output to the model's embeddings."""
-    n_layer: int | None
-    n_embd: int | None
-    image_size: int | None
-    """Side of the image [pixels]."""
-    patch_size: int | None
-    projection_dim: int | None
-    """Width of the embeddings that it gives out."""
-
-
-def encoders(file: ModelFile) -> tuple[Encoder, ...]:
-    """Return the encoders of a projector's file."""
-    found = []
-    kinds: tuple[Literal["vision", "audio"], ...] = ("vision", "audio")
-    for kind in kinds:
-        if file.metadata.get(f"clip.has_{kind}_encoder") is not True:
-            continue
-        names = (file.metadata.get(key) for key in (f"clip.{kind}.projector_type", "clip.projector_type"))
-        sizes = (
-            _count(file.metadata, f"clip.{kind}.{key}") or None
-            for key in ("block_count", "embedding_length", "image_size", "patch_size", "projection_dim")
-        )
-        found.append(Encoder(kind, next((str(name) for name in names if name is not None), None), *sizes))
-    return tuple(found)
 
 
 def _compute_bytes(metadata: Mapping[str, Any], flash_attn: FlashAttn, copied: int = 0) -> int:

@@ -7,21 +7,16 @@ from collections.abc import Mapping, Sequence
 from ggbench.errors import Unsupported
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.theory.offload import HOST
-from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.speed_curve import POSITIONS
-from ggbench.text import in_words
-from ggbench.units import format_bandwidth
 
 
-def speed_limits(placement: Placement, n_ctx: int) -> tuple[DecodeLimit | None, float | None]:
-    """Return what bandwidth allows: the limit of decoding, and tokens/s at `n_ctx`; nothing if it is unknown.
+def speed_limit(placement: Placement, n_ctx: int) -> float | None:
+    """Return the tokens/s at `n_ctx` that bandwidth allows; None if it is unknown.
 
     A token reads from the memories in turn, unless each device has a part of each layer.
     """
-    latency_ms = read_latencies_ms(placement, (1, n_ctx))
-    if latency_ms is None:
-        return None, None
-    return _limit(placement, latency_ms[1]), 1e3 / latency_ms[n_ctx]
+    latency_ms = read_latencies_ms(placement, (n_ctx,))
+    return None if latency_ms is None else 1e3 / latency_ms[n_ctx]
 
 
 def read_latencies_ms(placement: Placement, positions: Sequence[int]) -> dict[int, float] | None:
@@ -41,25 +36,6 @@ def _seconds(placement: Placement, n_bytes: Mapping[int, float]) -> float:
     seconds = {place: each / placement.bandwidths[place].bytes_per_s for place, each in n_bytes.items()}
     of_host = seconds.pop(HOST, 0.0)
     return of_host + (max if placement.is_parallel else sum)((0.0, *seconds.values()))
-
-
-def _limit(placement: Placement, b_ms: float) -> DecodeLimit:
-    growing = {place: cache.unbounded_read_bytes for place, cache in placement.caches.items()}
-    growth = _seconds(placement, {place: n_bytes for place, n_bytes in growing.items() if n_bytes})
-    read = placement.read_bytes(1)
-    used = [placement.bandwidths[place] for place in sorted(read, reverse=True)]
-    rate, source = used[0].bytes_per_s, used[0].source
-    if len(used) > 1:
-        rate = sum(read.values()) / b_ms * 1e3
-        source = in_words(
-            [f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in dict.fromkeys(used)]
-        )
-    return DecodeLimit(
-        w_tokens_per_ms=1 / growth / 1e3 if growth else None,
-        b_ms=b_ms,
-        bandwidth_bytes_per_s=rate,
-        bandwidth_source=source,
-    )
 
 
 def speed_positions(placement: Placement) -> list[int]:

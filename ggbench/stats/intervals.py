@@ -46,6 +46,12 @@ class Estimate(msgspec.Struct, frozen=True):
     low: float
     high: float
 
+    def plus(self, other: Estimate, times: float = 1.0) -> Estimate:
+        """Return the sum with another a number of times, as if the errors of both are one."""
+        return Estimate(
+            self.value + times * other.value, self.low + times * other.low, self.high + times * other.high
+        )
+
 
 SpeedBasis = Literal["measured", "forecast", "scaled", "published"]
 """What a speed rests on, most reliable first: runs of this file here; twins of its layers here; this machine's other
@@ -63,8 +69,6 @@ class Expected(Estimate, frozen=True):
     """For people: `run 12, from q8_0`, `twins of 2 and 6 of 32 layers`, `1 row of llama.cpp-perplexity, wikitext-2`."""
     is_steady: bool = True
     """Whether the machine was steady during the measurements."""
-    rows: tuple[str, ...] = ()
-    """Names of the published rows behind it, as `ggbench published --behind` takes them."""
 
     @property
     def is_estimate(self) -> bool:

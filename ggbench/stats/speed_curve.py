@@ -191,8 +191,6 @@ class SpeedCurve(msgspec.Struct, frozen=True):
     """Whether a line through the steps extends beyond the measured positions."""
     rates: tuple[float, float] | None = None
     """Bytes/s at which a run or forecast reads weights and KV cache; None if the limit or the line is unknown."""
-    rows: tuple[str, ...] = ()
-    """Names of the published rows that it leans on, as `ggbench published --behind` takes them."""
 
     def has_measured(self, n: int) -> bool:
         """Return whether position n is between the first and last measured or forecast ones."""

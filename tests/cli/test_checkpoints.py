@@ -35,10 +35,9 @@ def test_a_plan_has_the_fields_of_a_gguf(ggbench: Run) -> None:
         assert row["needed_bytes"] == row["weight_bytes"] + row["kv_bytes"] == row["budget_bytes"] - row["left_bytes"]
         assert row["provenance"] == "twin"
         assert row["command"].startswith(f"ggbench plan transformers-twin:qwen1.5-7b {row['quant']}")
-    limit = rows["nf4"]["limit"]
-    assert limit["w_tokens_per_ms"] == pytest.approx(1008e9 / 2**19 / 1e3)
     read = rows["nf4"]["weight_bytes"] - 2 * 151936 * 4096  # the embedding, of which a token reads one row
-    assert limit["b_ms"] == pytest.approx((read + 2**19) / 1008e9 * 1e3)
+    n_ctx = rows["nf4"]["n_ctx"]
+    assert rows["nf4"]["limit_tok_s"] == pytest.approx(1008e9 / (read + n_ctx * 2**19))
 
 
 def test_the_longest_context_is_what_the_weights_leave(ggbench: Run) -> None:

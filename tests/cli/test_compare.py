@@ -217,7 +217,7 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message", "hint"),
     [
-        (("1", "2", "--fail-if-slower", "5"), 2, "--fail-if-slower: '5' is not a percentage", "did you mean 5%?"),
+        (("1", "2", "--fail-if-slower", "5"), 2, "--fail-if-slower: '5' is not a percentage", "such as 5%"),
         (("1", "2", "--fail-if-larger", "5000%"), 2, "'5000%' is out of range", "write 0% to 1000%"),
         (("1", "2", "--fail-if-worse", "1%"), 2, "--fail-if-worse cannot be checked: ", "ggbench quality"),
         (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs at least two runs", "ggbench results"),

@@ -20,10 +20,7 @@ def test_the_articles_numbers_are_in_the_json(ggbench: Run) -> None:
     figures = [(round(row["w_tokens_per_ms"]), round(row["b_ms"], 2), row["max_n_ctx"]) for row in of_schemes]
     assert figures == [(2064, 13.12, 22072), (2064, 6.56, 35612), (2064, 3.28, 42382)]
     assert rows["w16kv16"]["knees"] == [113, 481]
-    assert [regime["bound"] for regime in rows["w16kv16"]["regimes"]] == ["weights", "compute", "kv"]
     assert rows["w6kv16"]["max_n_ctx"] == 38997
-    assert [point["fits"] for point in rows["w16kv16"]["decode"]] == [True, True, False]
-    assert rows["w16kv16"]["prefill"][-1]["n_prompt"] == 131_072
     assert document["parameters"]["active"] / document["convention"]["giga"] == pytest.approx(6.61, abs=0.005)
 
 
@@ -54,7 +51,8 @@ def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: 
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("--gpu", "rtx-4091"), "did you mean rtx-4090"), (("--vram", "99999999TiB"), "out of range"),
+        (("--gpu", "rtx-4091"), "did you mean rtx-4090"), (("--gpu", "rtx-3090x2"), "of one GPU"),
+        (("--vram", "99999999TiB"), "out of range"),
         (("--bandwidth", "1008GB"), "a bandwidth such as 1008GB/s"), (("--batch", "0"), "whole numbers from 1"),
         (("--compute", "82.58"), "a compute rate such as 82.58TFLOPS"), (("w0",), "above 0 and up to 64"),
     ],

@@ -58,7 +58,7 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
         (["decode", "m", "--bandwidth", "-3GB/s"], "is not a bandwidth", "GiB is 2^30"),
         (["prefill", "m", "--lengths", "1,x"], "--lengths: 'x' is not a number of tokens", "1,25,512,16k"),
         (["decode", "m", "-n", "2147483647"], "llama.cpp's maximum is 2,147,483,392", "fewer tokens"),
-        (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is a number of bits", "write 6GB"),
+        (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is not a size", "Gb and gbps are bits"),
         (["twin", "org/name"], "no model named 'org/name'", "ggbench models"),
         (["decode", "m", "--n-batches", "8"], "'--cache', '--n-batch', '--n-ubatch'", "see: ggbench decode --help"),
         (["models", "a/b/c"], "a/b/c is not a repo", "org/name"),

@@ -123,7 +123,7 @@ def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: R
     assert (alone["left_bytes"], alone["planned_n_ctx"]) == (rows[1]["left_bytes"], rows[1]["planned_n_ctx"])
     assert ggbench(*words, "--gpu", cards[1], "-ncmoe", numbers[1] - 1).code == 3
     [choice] = compared["choices"]
-    assert choice["lead_ci95"][0] < choice["lead"] < choice["lead_ci95"][1] and choice["longest"] is None
+    assert choice["lead_ci95"][0] < choice["lead"] < choice["lead_ci95"][1]
 
 
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
@@ -206,8 +206,6 @@ def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twi
     assert f"--mmproj {projector}" in beside["rows"][0]["command"]
     shown = ggbench(*asked[:-1], "--mmproj", projector, "-np", "4", "--why").out
     assert re.search(r"projector +4\.00 MiB", shown) and "all users at 2k" in shown
-    of_another = ggbench("plan", tiny_twin, *CARD, "--mmproj", projector)
-    assert (of_another.code, "is not a projector of tiny" in of_another.err) == (5, True)
     picked = ggbench("pick", "qwen1.5-0.5b", "q4_0", *CARD, "--mmproj", projector, "--json").json
     assert f"--mmproj {projector} " in picked["commands"]["llama_server"]
     refused = ggbench(*asked, "--mmproj", tiny_twin)
@@ -377,11 +375,11 @@ def test_one_card_of_two_holds_everything_without_a_split(
 
 
 def test_a_split_by_tensors_divides_every_layer(ggbench: Run) -> None:
-    """Each card has all layers, half of the weights and of the cache, and a whole compute buffer."""
+    """Each card has all layers, half of the weights and of the cache, a whole compute buffer; one draws a desktop."""
     asked = ("plan", "qwen3-30b-a3b", "q8_0", "-c", "32k", "--gpu", "rtx-3090x2", "--json")
     [by_layers], [by_tensors] = (ggbench(*asked, "-sm", mode).json["rows"] for mode in ("layer", "tensor"))
     first, second, _ = by_tensors["devices"]
-    differing = {name: second[name] for name in ("device", "usable_bytes", "left_bytes")}  # the first draws a desktop
+    differing = {name: second[name] for name in ("device", "usable_bytes", "left_bytes", "reserve_bytes")}
     assert first | differing == second
     assert by_tensors["kv_bytes"] == by_layers["kv_bytes"] == first["kv_bytes"] * 2
     assert first["compute_bytes"] > 100 << 20

@@ -91,17 +91,3 @@ def test_rows_of_llama_bench_stand_beside_the_documents(ggbench: Run) -> None:
     assert {row["quant"] for row in rows} == {"q4_k_m"}
     assert {row["source"] for row in rows} == {source["id"] for source in sources}
     assert document["rows"] == []
-
-
-def test_the_rows_behind_an_estimate_are_listed_with_their_sources(ggbench: Run) -> None:
-    document = ggbench("published", "--behind", "ampere/cuda", "--json").json
-    rows = document["llama_bench_rows"]
-    assert document["rows"] == [] and rows
-    assert "rtx-3090" in {row["device"] for row in rows} and {row["backend"] for row in rows} == {"CUDA"}
-    shown = ggbench("published", "--behind", "Ampere/CUDA")
-    assert shown.out.startswith(f"{len(rows)} rows from {len(document['llama_bench_sources'])} sources.")
-    whole = ggbench("published", "--behind", "Ampere/CUDA", "--why").out
-    assert document["llama_bench_sources"][0]["address"] in "".join(whole.split())
-    unknown = ggbench("published", "--behind", "Ampere")
-    assert (unknown.code, unknown.out) == (2, "")
-    assert "Ampere/CUDA" in unknown.err

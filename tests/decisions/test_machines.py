@@ -8,7 +8,7 @@ from ggbench.decisions.machines import (
     PLAN_MACHINES,
     MachineChoice,
     choose_machine,
-    machine_names,
+    machine_name,
     machines_answer,
     machines_record,
 )
@@ -23,8 +23,8 @@ from tests.cli.validation import check_document
 GIB = 1 << 30
 
 
-def machine(name: str, gib: int) -> Budget:
-    return Budget(name, True, gib * GIB, "product page", GIB, "driver", is_here=False)
+def machine(name: str, gib: int, rate: Bandwidth | None = None) -> Budget:
+    return Budget((DeviceMemory("CUDA0", gib * GIB, GIB, name, bandwidth=rate),), is_here=False)
 
 
 def row(tok_s: float | None, n_ctx: int, *, fits: bool = True, changes: tuple[Change, ...] = ()) -> PlanRow:
@@ -41,7 +41,7 @@ def row(tok_s: float | None, n_ctx: int, *, fits: bool = True, changes: tuple[Ch
 
 def chosen(budgets: list[Budget], rows: list[PlanRow]) -> tuple[MachineChoice, list[str]]:
     """Return the choice and what is printed, whose JSON is checked."""
-    choice = choose_machine(machine_names(budgets), rows)
+    choice = choose_machine(list(map(machine_name, budgets)), rows)
     plans = [EnginePlan(budget, (each,), {}) for budget, each in zip(budgets, rows, strict=True)]
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
@@ -56,7 +56,7 @@ SMALL, LARGE = "RTX 3060 12.0 GiB", "RTX 4060 Ti 16.0 GiB"
 
 def test_the_fastest_is_named_with_its_lead() -> None:
     choice, lines = chosen(CARDS, [row(25.0, 17_920), row(10.0, 60_160)])
-    assert (choice.fastest, choice.second, choice.lead, choice.longest) == (SMALL, LARGE, 2.5, LARGE)
+    assert (choice.fastest, choice.lead) == (SMALL, 2.5)
     assert lines == [
         "RTX 3060 12.0 GiB runs q4_k_m 2.5 (1.9–3.2) times as fast as RTX 4060 Ti 16.0 GiB.",
         "",
@@ -74,18 +74,15 @@ def test_the_fastest_is_named_with_its_lead() -> None:
         ([row(25.0, 9216), row(25.1, 9216)],
          f"{LARGE} runs q4_k_m 1.00 (0.78–1.30) times as fast as {SMALL}: undecided."),
         ([row(25.0, 9216), row(23.0, 9472)],
-         f"{SMALL} runs q4_k_m 1.09 (0.84–1.41) times as fast as {LARGE}: undecided. {LARGE} holds the "
-         "longest context, 9,472 tokens."),
-        ([row(25.0, 17_920), row(None, 60_160)],
-         f"{LARGE} holds q4_k_m with the longest context, 60,160 tokens; not every speed is known."),
+         f"{SMALL} runs q4_k_m 1.09 (0.84–1.41) times as fast as {LARGE}: undecided."),
         ([row(25.0, 0, fits=False), row(None, 60_160)],
          f"Only {LARGE} holds q4_k_m with 16,384 tokens; {SMALL} is 1.00 GiB short."),
         ([row(1.0, 0, fits=False)] * 2,
          f"q4_k_m fits none of them with 16,384 tokens: {SMALL} is 1.00 GiB short; {LARGE} is 1.00 GiB short."),
-        ([row(None, 9216), row(None, 9216)],
+        ([row(25.0, 9216), row(None, 9216)],
          f"{SMALL} and {LARGE} hold q4_k_m with 16,384 tokens; not every speed is known."),
     ],
-    ids=["equally fast", "undecided", "an unknown speed", "one fits", "none fits", "nothing decides"],
+    ids=["equally fast", "undecided", "one fits", "none fits", "nothing decides"],
 )  # fmt: skip
 def test_the_choice_is_a_sentence(rows: list[PlanRow], text: str) -> None:
     assert chosen(CARDS, rows)[0].verdict == text
@@ -94,7 +91,7 @@ def test_the_choice_is_a_sentence(rows: list[PlanRow], text: str) -> None:
 def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
     cache = Change("KV q8_0", LlamaConfig(type_k="q8_0", type_v="q8_0"), GIB, GIB, 20_000)
     choice, lines = chosen(CARDS, [row(25.0, 12_032, fits=False, changes=(cache,)), row(20.0, 60_160)])
-    assert choice.fastest == LARGE
+    assert choice.fitting == (LARGE,)
     assert f"q4_k_m fits with -ctk q8_0 -ctv q8_0 on {SMALL}." in lines
 
 
@@ -102,7 +99,7 @@ def test_of_several_quants_the_largest_that_fits_is_in_front_and_the_others_behi
     quants = [("q2_k", 3, True), ("q8_0", 8, True), ("bf16", 15, False)]
     rows = [replace(row(25.0, 9216, fits=fits), quant=quant, weight_bytes=gib * GIB) for quant, gib, fits in quants]
     plans = [EnginePlan(budget, tuple(rows), {}, asked_n_ctx=rows[0].n_ctx) for budget in CARDS]
-    choices = [choose_machine(machine_names(CARDS), [each, each]) for each in rows]
+    choices = [choose_machine(list(map(machine_name, CARDS)), [each, each]) for each in rows]
     answer = machines_answer(plans, choices)
     assert answer.text == choices[1].verdict
     beyond = machines_answer([replace(each, asked_n_ctx=1 << 20) for each in plans], choices)
@@ -113,16 +110,12 @@ def test_of_several_quants_the_largest_that_fits_is_in_front_and_the_others_behi
 
 def test_machines_of_one_description_are_kept_apart() -> None:
     """The faster is chosen, not the last one."""
-    unnamed = [replace(machine(GIVEN_GPU, 24), bandwidth=Bandwidth(rate * 1e9, "given")) for rate in (936, 504, 504)]
-    assert machine_names(unnamed) == [
-        "GPU 24.0 GiB @ 936 GB/s", "GPU 24.0 GiB @ 504 GB/s", "GPU 24.0 GiB @ 504 GB/s (2)",
-    ]  # fmt: skip
-    choice, _ = chosen(unnamed[:2], [row(50.0, 60_160), row(28.0, 60_160)])
+    unnamed = [machine(GIVEN_GPU, 24, Bandwidth(rate * 1e9, "given")) for rate in (936, 504)]
+    choice, _ = chosen(unnamed, [row(50.0, 60_160), row(28.0, 60_160)])
     assert choice.fastest == "GPU 24.0 GiB @ 936 GB/s"
 
 
 def test_each_machine_of_a_mixture_has_a_placement_of_its_own() -> None:
-    """The longest contexts of different placements say nothing."""
     host = DeviceMemory(HOST_DEVICE, 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))
     machines = [replace(each, host=host) for each in CARDS]
 
@@ -130,6 +123,5 @@ def test_each_machine_of_a_mixture_has_a_placement_of_its_own() -> None:
         return replace(row(tok_s, n_ctx), setup=LlamaConfig(n_cpu_moe=n_cpu_moe), is_split=True)
 
     own, lines = chosen(machines, [placed(24, 25.0, 17_920), placed(8, 40.0, 17_152)])
-    assert (own.fastest, own.longest) == (LARGE, None)
+    assert own.fastest == LARGE
     assert any(" -ncmoe 24 " in line for line in lines)
-    assert chosen(machines, [placed(24, 25.0, 17_920), placed(24, 27.0, 60_160)])[0].longest == LARGE

@@ -8,7 +8,7 @@ from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.sentences import headline, is_runnable, notes
 from ggbench.engines.endings import Outcome
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import Budget, DeviceMemory, PlanRow
 from ggbench.units import GIB, MIB
 
 NEEDS = Needs(given_n_ctx=3072).fitting()
@@ -51,7 +51,7 @@ def test_a_context_other_than_asked_for_and_a_shorter_turn_are_noted() -> None:
     def first(workload: str, n_ctx: int) -> str:
         needs = Needs(parse_workload(workload), n_ctx).fitting()
         pick = recommend([candidate(2 * MIB, 3328)], needs)
-        texts = notes(pick, Budget("", True, GIB, "", 0, ""))
+        texts = notes(pick, Budget((DeviceMemory("CUDA0", GIB),)))
         return next(text for text in texts if not text.startswith("Its speed is unknown"))
 
     assert first("2k+100", 1024) == "The context is 2,304 tokens, not 1,024: a turn of 2k+100 needs them."

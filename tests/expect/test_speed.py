@@ -28,7 +28,7 @@ from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
 from ggbench.sizing.budget import described_budget
 from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan_record import Budget
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, t_95
@@ -37,7 +37,7 @@ from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 
 BANDWIDTH = Bandwidth(20e9, "measured")
-BUDGET = Budget("main memory", False, 1 << 34, "given", 0, "", BANDWIDTH)
+BUDGET = Budget(host=DeviceMemory(HOST_DEVICE, 1 << 34, bandwidth=BANDWIDTH))
 HERE = environment_of(VERSIONS)
 ELSEWHERE = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
 ON_CPU = Memory(buffers=(DeviceBuffers("CPU", weight_bytes=100),))
@@ -106,7 +106,7 @@ def test_without_any_run_others_rows_say_how_fast_it_is(store: Store) -> None:
     first = known.step_ms_at(1)
     assert limit.b_ms <= first.low < first.value < first.high < math.inf
     assert known.step_ms_at(5000).value > first.value
-    assert _all(store, file, budget=replace(BUDGET, bandwidth=None)) == ()
+    assert _all(store, file, budget=Budget(host=DeviceMemory(HOST_DEVICE, 1 << 34))) == ()
 
 
 def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
@@ -197,7 +197,7 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     variance = (3 * 0.25**2 + math.log(0.5 / 0.4) ** 2 / 2) / 4
     factor = math.exp(t_95(4) * math.sqrt(1.5 * variance))
     assert (found.low, found.high) == pytest.approx((found.value / factor, found.value * factor))
-    faster = replace(BUDGET, bandwidth=Bandwidth(40e9, "given"))
+    faster = Budget(host=DeviceMemory(HOST_DEVICE, 1 << 34, bandwidth=Bandwidth(40e9, "given")))
     assert _one(store, file, budget=faster).step_ms_at(1).value == pytest.approx(found.value)
 
 

@@ -36,7 +36,7 @@ BASE_NS = {"CPU": 40e6, "GPU": 4e6}
 NS_PER_BYTE = {"CPU": 0.05, "GPU": 0.005}
 KV_NS_PER_BYTE = {"CPU": 0.2, "GPU": 0.02}
 KEPT_NS_PER_BYTE = 0.03
-"""For a layer on the GPU with tensors in main memory."""
+"""For a layer on the GPU with experts in main memory."""
 
 
 class _Placed:
@@ -55,7 +55,7 @@ class _Placed:
             case DecodeAtDepth(n_depth, n_gen):
                 assert self._file is not None
                 cost = step_cost(self._file, range(self._file.n_layer))
-                per_byte = KEPT_NS_PER_BYTE if self._setup.override_tensor else NS_PER_BYTE[self._where]
+                per_byte = KEPT_NS_PER_BYTE if self._setup.cpu_moe else NS_PER_BYTE[self._where]
                 layers_ns = BASE_NS[self._where] + per_byte * cost.layer_bytes
                 positions = range(n_depth + 2, n_depth + 2 + n_gen)
                 yield Steps(
@@ -118,17 +118,20 @@ def test_layers_on_both_are_counted_by_where_they_are(model: Path) -> None:
     assert all(worker.closed for worker in workers)
 
 
-def test_tensors_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
-    override = r"blk\.[0-3]\.ffn_(up|down)=CPU"
-    run, workers = _run(model, LlamaConfig(override_tensor=(override,)))
-    file = read_model_file(model)
+def test_experts_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
+    experts = replace(
+        TINY, architecture="qwen2moe", n_layer=16, n_expert=4, n_expert_used=2, n_ff_expert=256, n_ff_shared_expert=512
+    )
+    mixture = cached_twin("experts", experts, "q8_0", model.parent)
+    run, workers = _run(mixture, LlamaConfig(n_cpu_moe=4))
+    file = read_model_file(mixture)
     kept, others = step_cost(file, range(4)), step_cost(file, range(4, 16))
     layers_ns = KEPT_NS_PER_BYTE * kept.layer_bytes + NS_PER_BYTE["GPU"] * others.layer_bytes
     kv_ns = KV_NS_PER_BYTE["GPU"] * step_cost(file, range(16)).kv_bytes(1)
     assert _latency_ms(run, 1) == pytest.approx((BASE_NS["GPU"] + layers_ns + kv_ns) / 1e6, rel=1e-3)
-    assert _found(run).basis.endswith("12 on the GPU, 4 on the GPU with 2 tensors each in main memory")
+    assert _found(run).basis.endswith("12 on the GPU, 4 on the GPU with their experts in main memory")
     loaded = [each.setup for each in workers[0].requests if isinstance(each, LoadModel)]
-    assert [each.override_tensor for each in loaded] == [(), (r"\.(ffn_down\.weight|ffn_up\.weight)$=CPU",)]
+    assert [each.cpu_moe for each in loaded] == [False, True]
 
 
 def test_without_a_gpu_all_layers_are_in_main_memory(model: Path) -> None:

@@ -21,15 +21,21 @@ from ggbench.models.disk import LocalModel
 from ggbench.models.sources import ARTICLE_QUANTS
 from ggbench.models.targets import FileToRun
 from ggbench.runs.store.database import Store
-from ggbench.sizing.memory_stacks import stack_of
-from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.sizing.plan_record import Budget, DeviceMemory, PlannedDevice, PlanRow
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB
 from tests.fakes.candidates import measured_loss
 from tests.fakes.watched import WAIT_S
 
 CARD = "NVIDIA GeForce RTX 4090"
-BUDGET = Budget(CARD, True, 22 * GIB, "free, NVML", GIB, "for CUDA", Bandwidth(1008e9, "NVML"))
+BUDGET = Budget(
+    (
+        DeviceMemory(
+            "CUDA0", 22 * GIB, GIB, CARD, bandwidth=Bandwidth(1008e9, "NVML"), process_bytes=GIB,
+            memory_source="free, NVML", reserve_source="for CUDA",
+        ),
+    )
+)  # fmt: skip
 READING = MachineReading(
     at_ns=1, cpu_share=0.02, used_bytes=6 * GIB, total_bytes=64 * GIB,
     gpus=(GpuReading(0, CARD, used_bytes=2 * GIB, total_bytes=24 * GIB),),
@@ -68,15 +74,19 @@ def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -
     left = budget.usable_bytes - weights - kv * n_ctx - 300 * (1 << 20)
     longest = max(0, (left + kv * n_ctx) // kv // 256 * 256)
     rate = budget.bandwidth.bytes_per_s if budget.bandwidth else 20e9
-    limit = DecodeLimit(rate / kv / 1e3, weights / rate * 1e3, rate, "test")
     return PlanRow(
         model=model, quant=quant, provenance="catalog", file_bytes=weights + 6_000_000, n_params=n_params,
         bpw=_BITS.get(quant, 4.0), weight_bytes=weights, device_weight_bytes=weights, host_weight_bytes=0, n_ctx=n_ctx,
         n_ctx_train=32_768, kv_bytes=kv * n_ctx, device_kv_bytes=kv * n_ctx, kv_bytes_per_token=kv,
         compute_bytes=300 * (1 << 20), output_bytes=600_000, budget_bytes=budget.usable_bytes, left_bytes=left,
         needed_bytes=budget.usable_bytes - left, limit_tok_s=rate / (weights + kv * n_ctx),
-        fits=left >= 0, planned_n_ctx=longest or None, limit=limit,
-        stacks=(stack_of(budget, weights, kv * n_ctx, 300 * (1 << 20)),),
+        fits=left >= 0, planned_n_ctx=longest or None,
+        devices=(
+            PlannedDevice(
+                device="CUDA0", n_layers=25, memory_bytes=budget.memory_bytes, weight_bytes=weights,
+                kv_bytes=kv * n_ctx, compute_bytes=300 * (1 << 20), reserve_bytes=budget.reserve_bytes,
+            ),
+        ),
     )  # fmt: skip
 
 

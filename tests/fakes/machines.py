@@ -22,7 +22,7 @@ ENVIRONMENT = Environment(
 GIB = 1 << 30
 HOME = "/home/alice"
 
-CACHES = Folder("caches", "XDG_CACHE_HOME", f"{HOME}/.cache/ggbench", GIB, 90 * GIB, True)
+CACHES = Folder("caches", "XDG_CACHE_HOME", f"{HOME}/.cache/ggbench", 90 * GIB, True)
 SOUND = Checkup(
     ggbench="0.1.0",
     python="3.11.2",
@@ -34,10 +34,9 @@ SOUND = Checkup(
     ),
     cpu="AMD EPYC 9B14",
     n_cores=8,
-    governor="performance, acpi-cpufreq",
     total_bytes=64 * GIB,
     available_bytes=60 * GIB,
-    folders=(Folder("results", "XDG_DATA_HOME", f"{HOME}/.local/share/ggbench", 3 << 20, 90 * GIB, True), CACHES),
+    folders=(Folder("results", "XDG_DATA_HOME", f"{HOME}/.local/share/ggbench", 90 * GIB, True), CACHES),
     results=StoreHealth(f"{HOME}/.local/share/ggbench/results.sqlite", 3 << 20, 12),
     bandwidth=Bandwidth(12.8e9, "measured 2026-11-22 with 8 threads (memcmp)"),
 )  # fmt: skip

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ggbench.machine.host import (
-    MemoryLimit,
     count_oom_kills,
     cpu_quota,
     describe_ram,
@@ -67,7 +66,7 @@ def test_the_tightest_ancestor_of_version_2_counts(tmp_path: Path) -> None:
         },
     )
     assert cpu_quota(proc, sysfs) == 1.5
-    assert memory_limits(proc, sysfs) == (MemoryLimit(limit_bytes=4000, used_bytes=1000),)
+    assert memory_limits(proc, sysfs) == [(4000, 1000)]
 
 
 def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -> None:
@@ -83,7 +82,7 @@ def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -
         },
     )
     assert cpu_quota(proc, sysfs) == 2.0
-    assert memory_limits(proc, sysfs) == (MemoryLimit(limit_bytes=8000, used_bytes=4000),)
+    assert memory_limits(proc, sysfs) == [(8000, 4000)]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -
 def test_no_limit_is_none(tmp_path: Path, files: dict[str, str]) -> None:
     proc, sysfs = tree(tmp_path, files)
     assert cpu_quota(proc, sysfs) is None
-    assert memory_limits(proc, sysfs) == ()
+    assert memory_limits(proc, sysfs) == []
 
 
 UNIFIED = "0::/user.slice/app.scope\n"

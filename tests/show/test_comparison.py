@@ -262,7 +262,7 @@ def test_it_is_the_run_of_the_sentence_before() -> None:
 
 def test_a_measured_loss_is_said_and_not_the_typical_one() -> None:
     class Measured(MeasuredLosses, frozen=True):
-        def of_weights(self, header: str) -> Expected | None:
+        def of_weights(self, header: str, cache: tuple[str, str] = ("f16", "f16")) -> Expected | None:
             return Expected(0.0638, 0.06, 0.07, "measured", "run 1") if header == "cd" * 32 else None
 
     pair = [row(latency=speed(80.0, 2.0), header_sha256="cd" * 32), row(quant="q8_0", latency=speed(40.0, 2.0))]

@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from ggbench.machine.known_devices import find_device
+from ggbench.machine.description import parse_gpus
 from ggbench.models.reference import parse_model
 from ggbench.show.limits import limits_answer
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import known_hardware, model_limits
+from ggbench.sizing.theory.limits import hardware_of, model_limits
 from ggbench.sizing.theory.weights import CountedModel, count_model, count_parameters
 from ggbench.units import GIB
 
@@ -18,7 +18,7 @@ Golden = Callable[[str, str], None]
 Render = Callable[..., str]
 
 CARD = replace(
-    known_hardware(find_device("rtx-4090")),
+    hardware_of(parse_gpus("rtx-4090")[0]),
     memory_bytes=24 * GIB,
     memory_source="NVIDIA Ada GPU Architecture whitepaper",
 )

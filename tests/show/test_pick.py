@@ -41,9 +41,11 @@ from tests.fakes.candidates import candidate, measured_loss, turn_of
 
 Golden = Callable[[str, str], None]
 WORDS = tomllib.loads(Path(words.__file__).with_name("words.toml").read_text("utf-8"))
-BUDGET = Budget(
-    "NVIDIA GeForce RTX 3060", True, 8 * GIB, "given", 1280 * MIB, "for driver and CUDA", Bandwidth(360e9, "given")
-)
+CARD = DeviceMemory(
+    "CUDA0", 8 * GIB, 1280 * MIB, "NVIDIA GeForce RTX 3060", bandwidth=Bandwidth(360e9, "given"),
+    memory_source="given", reserve_source="for driver and CUDA",
+)  # fmt: skip
+BUDGET = Budget((CARD,))
 
 
 def _candidates() -> list[Candidate]:
@@ -157,13 +159,13 @@ def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() ->
 
 def test_what_lacks_main_memory_says_so() -> None:
     host = DeviceMemory(HOST_DEVICE, 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))
+    card = PlannedDevice(device="CUDA0", n_layers=9, memory_bytes=8 * GIB, weight_bytes=GIB, kv_bytes=0)
     part = PlannedDevice(
-        device=HOST_DEVICE, n_layers=0, memory_bytes=32 * GIB, usable_bytes=28 * GIB, weight_bytes=30 * GIB, kv_bytes=0,
-        compute_bytes=0,
-    )  # fmt: skip
+        device=HOST_DEVICE, n_layers=0, memory_bytes=32 * GIB, weight_bytes=30 * GIB, kv_bytes=0, reserve_bytes=4 * GIB
+    )
     short = candidate("q8_0", loss=0.002, tok_s=10.0, n_ctx=0, gib=7, missing_gib=2.0)
     short = replace(
-        short, row=replace(short.row, devices=(part,)), setup=LlamaConfig(n_cpu_moe=40), host_bytes=30 * GIB
+        short, row=replace(short.row, devices=(card, part)), setup=LlamaConfig(n_cpu_moe=40), host_bytes=30 * GIB
     )
     on_gpu = candidate("q8_0", loss=0.002, tok_s=40.0, n_ctx=0, gib=37, missing_gib=30.0)
     beside = replace(recommend([on_gpu, short, candidate("q4_k_m", loss=0.031)], Needs()), main_memory=host)

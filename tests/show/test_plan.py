@@ -15,12 +15,13 @@ from ggbench.sizing.budget import described_budget
 from ggbench.sizing.plan_record import (
     Budget,
     Change,
+    DeviceMemory,
     EnginePlan,
     Note,
     PlannedDevice,
     PlanRow,
 )
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate, Expected
 from tests.cli.validation import check_document
 
@@ -28,7 +29,11 @@ Golden = Callable[[str, str], None]
 GIB, MIB = 1 << 30, 1 << 20
 
 BANDWIDTH = Bandwidth(360e9, "192 bit x 15 Gbps / 8")
-BUDGET = Budget("NVIDIA GeForce RTX 3060", True, 12 * GIB, "product page", 1280 * MIB, "for driver and CUDA", BANDWIDTH)
+CARD = DeviceMemory(
+    "CUDA0", 12 * GIB, 1280 * MIB, "NVIDIA GeForce RTX 3060", bandwidth=BANDWIDTH,
+    memory_source="product page", reserve_source="for driver and CUDA",
+)  # fmt: skip
+BUDGET = Budget((CARD,))
 SOURCES = {
     "weights": "the header's tensor table",
     "kv_and_compute": "llama.cpp 7000's allocator run dry, compute in CPU",
@@ -39,7 +44,7 @@ FITS = PlanRow(
     n_gpu_layers=33, n_ctx=8192, n_ctx_train=32_768, kv_bytes=4 * GIB, device_kv_bytes=4 * GIB, theory_kv_bytes=4 * GIB,
     kv_bytes_per_token=524_288, compute_bytes=313 * MIB, budget_bytes=BUDGET.usable_bytes, needed_bytes=9_031_000_000,
     left_bytes=2_511_000_000, fits=True, planned_n_ctx=12_800, flash_attn=True,
-    limit=DecodeLimit(686.6, 12.25, 360e9, "192 bit x 15 Gbps / 8"), limit_tok_s=41.3,
+    limit_tok_s=41.3,
     command="ggbench plan qwen1.5-7b q4_k_m --gpu 3060",
 )  # fmt: skip
 KV = Change("KV q8_0", LlamaConfig(n_ctx=8192, type_k="q8_0", type_v="q8_0"), 5 * GIB, GIB, 12_800)
@@ -59,7 +64,7 @@ REFUSED = PlanRow(
 )
 TOK_S = Estimate(24.3, 18.0, 32.0)
 LOSS = Expected(0.0212, 0.004, 0.03, "typical", "q4_k_m by family")
-EXPECTED = Expected(24.3, 18.0, 32.0, "published", "24 rows of GeForce RTX 30", rows=("GeForce RTX 30/CUDA",))
+EXPECTED = Expected(24.3, 18.0, 32.0, "published", "24 rows of GeForce RTX 30")
 ROWS = (
     *(replace(row, expected=EXPECTED, loss=LOSS) for row in (FITS_NOT, FITS)), LONG, REFUSED
 )  # fmt: skip
@@ -88,7 +93,7 @@ def test_a_plan_in_json() -> None:
     text = PLAN.text(plan_record(planned(*ROWS)))
     check_document(text)
     rows = json.loads(text)["rows"]
-    assert {"tok_s", "max_n_ctx", "limit_tok_s", "planned_n_ctx", "w_tokens_per_ms", "kld"} <= rows[0].keys()
+    assert {"tok_s", "max_n_ctx", "limit_tok_s", "planned_n_ctx", "kld"} <= rows[0].keys()
     assert rows[0]["changes"][0]["options"] == "-ctk q8_0 -ctv q8_0"
 
 
@@ -144,7 +149,7 @@ def test_what_is_estimated_here_says_what_measures_it() -> None:
 
 
 def test_an_unknown_speed_is_no_bound_and_the_note_asks_for_the_bandwidth() -> None:
-    answer = plan_answer(planned(FITS, budget=replace(BUDGET, bandwidth=None)))
+    answer = plan_answer(planned(FITS, budget=Budget((replace(CARD, bandwidth=None),))))
     assert "--bandwidth" in answer.notes[-1]
     assert "41.3" not in answer.markdown() and "41.3" in answer.markdown(why=True)
 
@@ -195,7 +200,7 @@ def test_each_of_several_devices_is_a_row(n_cards: int) -> None:
     devices = tuple(
         PlannedDevice(
             device=name, name="NVIDIA GeForce RTX 3060", n_layers=3, memory_bytes=12 * GIB, weight_bytes=10 * GIB,
-            kv_bytes=3 * GIB, compute_bytes=0, usable_bytes=12 * GIB,
+            kv_bytes=3 * GIB,
         )
         for name in (*(f"CUDA{index}" for index in range(n_cards)), "CPU")
     )  # fmt: skip

@@ -20,7 +20,7 @@ from ggbench.show.figure import figures_csv
 from ggbench.show.presenter import all_figures
 from ggbench.show.quants import bench_answer
 from ggbench.show.run_figures import figures
-from ggbench.text import sanitize, shorten, shorten_alike
+from ggbench.text import sanitize, shorten
 from tests.fakes.measured import with_subject
 
 Golden = Callable[[str, str], None]
@@ -82,10 +82,3 @@ def test_only_what_steers_is_taken_out_of_a_name() -> None:
     name = "通义千问 é ß Ж 👍"
     assert sanitize(name) == name
     assert sanitize("a\u200bb\u202ec\x1b[31m\td") == "abc[31m d"
-
-
-def test_texts_that_begin_alike_are_cut_so_that_they_differ() -> None:
-    long = ("a-long-name-of-one-model-q8_0", "a-long-name-of-one-model-q4_0", "another-name-of-22")
-    cut = shorten_alike(long, 20)
-    assert len(set(cut)) == 3 and max(map(len, cut)) == 20 and cut[2] == long[2]
-    assert len(set(shorten_alike([f"{'long' * 20}{n}.gguf" for n in "12"], 12))) == 2

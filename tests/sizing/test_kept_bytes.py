@@ -36,13 +36,6 @@ def test_every_kind_of_cache_has_the_bytes_that_llama_cpp_allocates(n_ctx: int, 
     }
 
 
-@pytest.mark.parametrize(("model_id", "cells"), [("gemma-3-1b", 1024), ("gemma-3-27b", 1536), ("gpt-oss-20b", 768)])
-def test_cells_of_windows_are_those_of_the_allocator(model_id: str, cells: int) -> None:
-    kv = kv_cache(build_model(load_catalog().model(model_id).hyper, model_id))
-    assert kv.in_cells(512).window == cells
-    assert float(kv.in_cells(512, swa_full=True).cached_bytes(100_000)) == 100_000 * kv.bytes_per_token
-
-
 @pytest.mark.parametrize(
     ("model_id", "full_layers", "windowed_layers", "per_layer"),
     [

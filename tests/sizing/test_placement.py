@@ -18,6 +18,7 @@ from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.llama.model import LlamaModel
+from ggbench.errors import Unsupported
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
@@ -30,7 +31,7 @@ from ggbench.sizing.layer_sample import layer_placements
 from ggbench.sizing.placement import ONE_GPU, Placement
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
-from ggbench.sizing.speed_limits import speed_limits, weights_ratio
+from ggbench.sizing.speed_limits import speed_limit, weights_ratio
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
@@ -39,7 +40,7 @@ from tests.fakes.engine import FakeWorker, dry_answer, fake
 CONTEXT = DryContext(4096, 1024 * MIB, 100 * MIB, 7 * MIB, 1 * MIB, True)
 RATE = Bandwidth(1e12, "made up")
 GPU = DeviceMemory("CUDA0", 24 * GIB, bandwidth=RATE)
-BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", RATE, devices=(GPU,))
+BUDGET = Budget((GPU,))
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_a_plan_counts_what_lies_in_main_memory(setup: LlamaConfig) -> None:
             [rows[each]] = plan(variants, PlanRequest(BUDGET, each), allocator)
     row, plain = rows[setup], rows[LlamaConfig(n_ctx=1024)]
     assert (plain.is_split, row.is_split) == (False, True)
-    assert plain.limit is not None and row.limit is None
+    assert plain.limit_tok_s is not None and row.limit_tok_s is None
     assert row.devices[-1].needed_bytes > plain.devices[-1].needed_bytes
     assert (row.planned_n_ctx or 0) > (plain.planned_n_ctx or 0)
     assert row.kv_bytes == plain.kv_bytes == 192 * MIB
@@ -179,9 +180,9 @@ def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
     whole, kept = layer_placements(EXPERTS, LlamaConfig(n_cpu_moe=3))
     assert (whole.layers, kept.layers) == ((3,), (0, 1, 2))
     assert kept.name == "3 on the GPU with their experts in main memory"
-    assert kept.setup.tensor_overrides == (
-        (r"\.(ffn_down_exps\.weight|ffn_gate_exps\.weight|ffn_up_exps\.weight)$", "CPU"),
-    )
+    assert (kept.setup.cpu_moe, whole.setup.cpu_moe) == (True, False)
+    with pytest.raises(Unsupported, match="--override-tensor"):
+        layer_placements(EXPERTS, LlamaConfig(override_tensor=("ffn_up=CPU",)))
     setups = (LlamaConfig(n_cpu_moe=3), LlamaConfig(n_gpu_layers=3, cpu_moe=True), LlamaConfig(n_gpu_layers=2))
     assert [Placement(EXPERTS, each, [ONE_GPU]).n_crossed for each in setups] == [3, 2, 0]
     all_kept, in_main_memory = layer_placements(EXPERTS, LlamaConfig(n_gpu_layers=3, cpu_moe=True))
@@ -272,16 +273,15 @@ def test_devices_that_split_each_layer_are_limited_by_the_slowest() -> None:
     limits = {}
     for mode in ("layer", "tensor"):
         setup = LlamaConfig(n_ctx=1024, split_mode=mode)
-        budget = Budget("two cards", True, 2 * GIB, "made up", 0, "", devices=_cards(GIB, GIB))
+        budget = Budget(tuple(_cards(GIB, GIB)))
         placement = Placement.of(MODEL, setup, budget)
-        limits[mode], _ = speed_limits(placement, 1024)
+        limits[mode] = speed_limit(placement, 1024)
         assert sum(placement.read_bytes(1).values()) == pytest.approx(
             sum(Placement.of(MODEL, LlamaConfig(), budget).read_bytes(1).values()), rel=0.03
         )
     by_layers, by_tensors = limits["layer"], limits["tensor"]
     assert by_layers and by_tensors
-    assert by_tensors.b_ms == pytest.approx(by_layers.b_ms / 2, rel=0.02)
-    assert by_tensors.w_tokens_per_ms == pytest.approx(2 * (by_layers.w_tokens_per_ms or 0))
+    assert by_tensors == pytest.approx(by_layers * 2, rel=0.02)
 
 
 def test_a_split_cache_of_deepseek_v4_is_on_every_device() -> None:

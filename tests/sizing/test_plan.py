@@ -28,7 +28,7 @@ from ggbench.models.targets import Target, resolve_headers
 from ggbench.sizing.budget import described_budget
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.sizing.plan_record import Budget, DeviceMemory, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
@@ -141,14 +141,12 @@ def test_a_state_that_does_not_grow() -> None:
     state_bytes = 2 * (3 + 16) * 512 * 4  # 2 layers x (3 x 512 of convolution + 16 x 512 of state), in f32
     assert row.kv_bytes == pytest.approx(state_bytes, abs=6000)  # logged to 0.01 MiB
     assert (row.theory_kv_bytes, row.kv_bytes_per_token) == (state_bytes, 0)
-    assert row.limit is not None and row.limit.w_tokens_per_ms is None
-    assert {part.part: part.n_bytes for part in row.stacks[0].parts}["rs"] == row.kv_bytes
+    assert row.devices[0].kv_bytes == row.kv_bytes
 
 
 def budget_of(gib: float, *, on_gpu: bool = True) -> Budget:
-    size, rate = round(gib * GIB), Bandwidth(100e9, "made up")
-    gpus = (DeviceMemory("CUDA0", size, bandwidth=rate),) if on_gpu else ()
-    return Budget("a card", on_gpu, size, "made up", 0, "", rate, devices=gpus)
+    memory = DeviceMemory("CUDA0" if on_gpu else HOST_DEVICE, round(gib * GIB), bandwidth=Bandwidth(100e9, "made up"))
+    return Budget((memory,)) if on_gpu else Budget(host=memory)
 
 
 def plan_tiny(
@@ -253,12 +251,11 @@ def test_speeds_are_the_bandwidth_over_what_a_token_reads() -> None:
     """100 GB/s read the weights and the cache of position n once."""
     [row] = plan_tiny(dry_answer(2), budget_of(1))
     weights = build_model(TINY, "tiny").active_weight_bytes
-    assert weights is not None and row.n_ctx is not None and row.limit is not None
+    assert weights is not None and row.n_ctx is not None
     assert row.limit_tok_s == pytest.approx(100e9 / (weights + 2048 * row.n_ctx), rel=1e-6)
-    assert row.limit.b_ms == pytest.approx((weights + 2048) / 100e9 * 1e3, rel=1e-6)
     without = (replace(budget_of(1).devices[0], bandwidth=None),)
     [unknown] = plan_tiny(dry_answer(2), replace(budget_of(1), devices=without))
-    assert (unknown.limit, unknown.limit_tok_s) == (None, None)
+    assert unknown.limit_tok_s is None
 
 
 def test_a_worker_that_dies_is_a_row_and_the_next_quant_gets_another() -> None:
@@ -300,7 +297,7 @@ def shallow_twins(size: str, folder: Path) -> list[Path]:
 
 
 def planned(path: Path) -> PlanRow:
-    budget = Budget("main memory", False, 4 * GIB, "made up", 0, "")
+    budget = Budget(host=DeviceMemory(HOST_DEVICE, 4 * GIB))
     with DryAllocator(launch(threading.Event(), timeout_s=60), SETUP) as allocator:
         [row] = plan(resolve_headers(parse_model(str(path))), PlanRequest(budget, SETUP), allocator)
     return row

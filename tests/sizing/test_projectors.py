@@ -4,17 +4,14 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from msgspec.structs import replace
 
 from ggbench.engines.llama.config import FlashAttn
 from ggbench.errors import BadFile
-from ggbench.gguf_file.layout import build_model
 from ggbench.hub.access import HubAccess
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
-from ggbench.sizing.projectors import projector_beside, published_projector, read_projector
-from tests.conftest import TINY
-from tests.fakes.projector import N_EMBD, a_projector
+from ggbench.sizing.projectors import find_projector, published_projector, read_projector
+from tests.fakes.projector import a_projector
 
 VIT = {
     "image_size": 224, "patch_size": 14, "embedding_length": 768, "feed_forward_length": 3072,
@@ -48,24 +45,21 @@ def test_one_of_the_catalog_has_the_buffer_of_its_file(path: Path, flash_attn: F
     assert named.compute_bytes == read_projector(path, flash_attn).compute_bytes > 500 << 20
 
 
-def test_a_model_of_another_width_is_refused(path: Path) -> None:
-    path.write_bytes(a_projector())
-    read_projector(path).check(build_model(replace(TINY, n_embd=N_EMBD), "wide"))
-    with pytest.raises(BadFile, match="is not a projector of tiny: none of its tensors is 256 wide"):
-        read_projector(path).check(build_model(TINY, "tiny"))
+def beside(path: Path) -> Path:
+    return find_projector(Path("auto"), parse_model(str(path)))
 
 
 def test_the_one_beside_a_model(tmp_path: Path) -> None:
     model = tmp_path / "model-q4_0.gguf"
     with pytest.raises(BadFile, match=r"no projector \(mmproj\*.gguf\) in "):
-        projector_beside(model)
+        beside(model)
     for name in ("mmproj-BF16.gguf", "mmproj-F32.gguf"):
         (tmp_path / name).touch()
     with pytest.raises(BadFile, match="2 projectors in ") as refused:
-        projector_beside(model)
+        beside(model)
     assert refused.value.hint == "choose one with --mmproj: mmproj-BF16.gguf, mmproj-F32.gguf"
     (tmp_path / "mmproj-F16.gguf").touch()
-    assert projector_beside(model) == projector_beside(tmp_path) == tmp_path / "mmproj-F16.gguf"
+    assert beside(model) == beside(tmp_path) == tmp_path / "mmproj-F16.gguf"
 
 
 @pytest.mark.parametrize(

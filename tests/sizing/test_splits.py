@@ -47,7 +47,7 @@ class _Allocator:
 def test_the_smallest_number_of_layers_is_found(compute_bytes: int, room: int, main_memory: int) -> None:
     """Also if main memory is too small for them, which the plan then says."""
     gpu, host = DeviceMemory("CUDA0", room), DeviceMemory(HOST_DEVICE, main_memory)
-    budget = Budget("a card", True, room, "made up", 0, "", devices=(gpu,), host=host)
+    budget = Budget((gpu,), host)
     asked, allocator = LlamaConfig(n_ctx=4096), _Allocator(compute_bytes)
 
     def fits(number: int) -> bool:
@@ -67,7 +67,7 @@ def test_the_smallest_number_of_layers_is_found(compute_bytes: int, room: int, m
 def test_gpus_that_split_each_layer_keep_the_experts_of_as_many(room: int) -> None:
     """They have no layers of their own, so no shares are given."""
     gpus = tuple(DeviceMemory(f"CUDA{number}", room, backend="CUDA") for number in range(2))
-    budget = Budget("cards", True, 2 * room, "made up", 0, "", devices=gpus, host=DeviceMemory(HOST_DEVICE, GIB))
+    budget = Budget(gpus, DeviceMemory(HOST_DEVICE, GIB))
     asked, allocator = LlamaConfig(n_ctx=4096, split_mode="tensor"), _Allocator(8 * MIB)
 
     def fits(number: int) -> bool:
@@ -87,7 +87,7 @@ def test_the_fastest_of_unlike_gpus_are_tried_where_weights_and_cache_may_fit(ro
     """Not what a faster one could take as well, nor where the user has chosen."""
     rates = enumerate((500e9, 900e9, 300e9))
     gpus = tuple(DeviceMemory(f"CUDA{n}", room, bandwidth=Bandwidth(rate, "made up")) for n, rate in rates)
-    budget = Budget("cards", True, 3 * room, "made up", 0, "", devices=gpus)
+    budget = Budget(gpus)
     fitter = Fitter(FILE, Path(), budget, cast("DryAllocator", _Allocator(8 * MIB)))
     asked = LlamaConfig(n_ctx=4096)
     assert [joined(each.devices) for each in on_fastest(fitter.fit(asked))] == tried
@@ -97,7 +97,7 @@ def test_the_fastest_of_unlike_gpus_are_tried_where_weights_and_cache_may_fit(ro
 def test_layers_that_main_memory_has_no_room_for_go_back_to_the_gpu() -> None:
     """With -ngl 2 the model does not fit, with all layers offloaded it does."""
     gpu, host = DeviceMemory("CUDA0", GIB), DeviceMemory(HOST_DEVICE, 64 * MIB)
-    budget = Budget("a card", True, GIB, "made up", 0, "", devices=(gpu,), host=host)
+    budget = Budget((gpu,), host)
     fitter = Fitter(FILE, Path(), budget, cast("DryAllocator", _Allocator(8 * MIB)))
     missed = fitter.fit(LlamaConfig(n_ctx=4096, n_gpu_layers=2))
     assert not missed.is_enough

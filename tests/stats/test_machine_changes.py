@@ -1,12 +1,8 @@
 """What readings say of a machine that did not stay the same."""
 
-import os
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
-from ggbench.machine.readings import spilled_bytes
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.machine_use import device_spills, machine_changes, others_share
 
@@ -24,10 +20,7 @@ def reading(
 def test_memory_that_spilled_is_named() -> None:
     """The sum of the rises counts; less than 64 MiB may be another program's."""
     swapped = [replace(reading(), swapped_bytes=n << 20) for n in (1000, 1040, 1040, 1070)]
-    refaulted = [replace(reading(), refaulted_bytes=n << 30) for n in (5, 8)]
     assert [line[:30] for line in machine_changes(swapped)] == ["70.0 MiB were written to swap "]
-    assert [line[:30] for line in machine_changes(refaulted, [(0, 1)])] == ["3.00 GiB of files were evicted"]
-    assert machine_changes(refaulted) == ()  # nothing was timed
     assert machine_changes(swapped[:3]) == ()
 
 
@@ -36,9 +29,8 @@ def test_what_the_engine_reads_while_timed_counts_instead_of_what_all_programs_d
     spans = [(9 * S, 21 * S)]
 
     def readings(n_faults: int, mib: int, swapped_mib: int = 0) -> list[MachineReading]:
-        refaulted = replace(reading(), refaulted_bytes=GIB * 5)
-        before = [replace(refaulted, at_ns=s * S, worker_faults=s, worker_read_bytes=s << 30) for s in (0, 10)]
-        after = replace(before[-1], at_ns=20 * S, refaulted_bytes=9 * GIB, swapped_bytes=swapped_mib << 20)
+        before = [replace(reading(), at_ns=s * S, worker_faults=s, worker_read_bytes=s << 30) for s in (0, 10)]
+        after = replace(before[-1], at_ns=20 * S, swapped_bytes=swapped_mib << 20)
         return [*before, replace(after, worker_faults=10 + n_faults, worker_read_bytes=(10 << 30) + (mib << 20))]
 
     (line,) = machine_changes(readings(9, 900), spans)
@@ -94,12 +86,6 @@ def test_shared_memory_that_is_no_spill(last: MachineReading) -> None:
     """There is room on the card; too little moved; none is reported; or an APU runs from main memory on purpose."""
     first = replace(last, gpus=(replace(last.gpus[0], used_bytes=0, shared_bytes=GIB // 2),))
     assert device_spills([first, last], None, 0) == ()
-
-
-def test_spilled_pages_are_read_from_the_kernel(tmp_path: Path) -> None:
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    (tmp_path / "vmstat").write_text("nr_free_pages 9\nworkingset_refault_file 4\npswpin 1\npswpout 2\n")
-    assert spilled_bytes(tmp_path) == {"swapped_bytes": 3 * page_bytes, "refaulted_bytes": 4 * page_bytes}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ggbench.models.targets import resolve
 from ggbench.runs.experiment import Experiment
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
@@ -227,7 +228,8 @@ def rig(store: Store | None, experiment: Experiment) -> RunContext:
 
 @pytest.mark.llama
 def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
-    budget = msgspec.structs.replace(BUDGET, device="this test", on_gpu=False)
+    memory = msgspec.structs.replace(BUDGET.devices[0], device=HOST_DEVICE, name="this test")
+    budget = Budget(host=memory)
     services = msgspec.structs.replace(
         Services(HubAccess.from_environment(offline=True)), run_context=rig,
         local_models=lambda: models_in_place(tiny_twin), machine_budgets=lambda _setup: [budget],

@@ -18,7 +18,7 @@ from ggbench.errors import BadFile, StoreError
 from ggbench.models.catalog import load_catalog
 from ggbench.runs.experiment import Job
 from ggbench.runs.store.database import Store
-from ggbench.sizing.plan_record import Budget
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget
 from ggbench.stats.intervals import Expected
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
@@ -102,9 +102,10 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
 )
 def test_the_machine_is_named_on_the_top_line(services: Services, drive: Drive, device: str, shown: str) -> None:
     """A limit is not called free."""
-    budget = msgspec.structs.replace(BUDGET, device=device, on_gpu=False)
+    memory = msgspec.structs.replace(BUDGET.devices[0], device=HOST_DEVICE, name=device)
     if "limit" in shown:
-        budget = msgspec.structs.replace(budget, memory_bytes=1 << 30, memory_source="given as --memory-limit")
+        memory = msgspec.structs.replace(memory, free_bytes=1 << 30, memory_source="given as --memory-limit")
+    budget = Budget(host=memory)
 
     async def steps(app: App, pilot: Page) -> None:
         assert words_of(app).splitlines()[0].strip().endswith(shown)
@@ -512,7 +513,7 @@ def test_a_plan_is_shown_before_the_bandwidth_is_measured(services: Services) ->
     measured = threading.Event()
 
     def budgets(_setup: LlamaConfig) -> Iterator[Budget]:
-        yield msgspec.structs.replace(BUDGET, bandwidth=None)
+        yield Budget((msgspec.structs.replace(BUDGET.devices[0], bandwidth=None),))
         assert measured.wait(WAIT_S)
         yield BUDGET
 

@@ -24,7 +24,7 @@ from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, resolve_headers
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.sizing.plan_record import Budget, KvCacheTypes
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, KvCacheTypes
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
 from ggbench.tui.host import Services
@@ -34,7 +34,7 @@ from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.engine import VERSIONS, FakeWorker
 
-BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
+BUDGET = Budget(host=DeviceMemory(HOST_DEVICE, 4 * GIB, GIB // 4, "this test", bandwidth=Bandwidth(20e9, "given")))
 
 
 @pytest.fixture

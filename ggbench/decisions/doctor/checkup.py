@@ -8,27 +8,19 @@ import platform
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 import ggbench
 from ggbench import paths
 from ggbench.engines.llama.build import LlamaBuild, describe_llama_build
-from ggbench.errors import UsageError
-from ggbench.hub.access import HubAccess, hub_cache_folder
+from ggbench.hub.access import hub_cache_folder
 from ggbench.machine.bandwidth import known_bandwidth
 from ggbench.machine.environment import describe_os
 from ggbench.machine.gpus import driver_problem, open_nvml
-from ggbench.machine.host import (
-    PROC,
-    SYSFS,
-    default_threads,
-    describe_cpu,
-    describe_ram,
-    memory_limits,
-    read_text,
-)
-from ggbench.machine.readings import OthersWatch, read_gpus
+from ggbench.machine.host import PROC, default_threads, describe_cpu, describe_ram, read_text
+from ggbench.machine.readings import read_gpus
 from ggbench.machine.records import GpuReading
 from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.stats.decode_timing import Bandwidth
@@ -41,11 +33,22 @@ class Folder(msgspec.Struct, frozen=True):
     variable: str
     """Environment variable that moves it, such as `XDG_DATA_HOME`."""
     path: str
-    used_bytes: int | None
-    """Bytes of the files in it; None if unknown."""
     free_bytes: int | None
     """Free bytes on its disk, for this user; None if unknown."""
     is_writable: bool
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that the user can change."""
+
+    code: str
+    """Stable, e.g. `disk`."""
+    severity: Literal["problem", "advice"]
+    """A problem makes something fail; advice makes measurements faster or more reliable."""
+    message: str
+    hint: str
+    command: str = ""
+    """What to type to mend it; empty if no single command does."""
 
 
 class Checkup(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,16 +63,10 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     cpu: str
     n_cores: int
     """Physical cores that this process may use."""
-    governor: str = ""
-    """Governor of the frequency scaling, and its driver: `powersave, acpi-cpufreq`; empty if unknown."""
-    others_share: float | None = None
-    """Share of all CPUs used by other programs while watched, 0 to 1; None if unknown."""
     total_bytes: int
-    """Main memory of the machine."""
+    """Main memory, within the container's limit."""
     available_bytes: int
-    """Memory that can be allocated without swapping, within the container's limit."""
-    container_limit_bytes: int | None = None
-    """None without a limit below the machine's memory."""
+    """Memory that can be allocated without swapping."""
     driver: str = ""
     """Version of NVIDIA's driver; empty without one."""
     driver_problem: str = ""
@@ -78,10 +75,10 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     """NVIDIA's GPUs."""
     folders: tuple[Folder, ...]
     results: StoreHealth
-    hub_problem: str = ""
-    """Why the Hugging Face Hub is not used; empty if it is."""
     bandwidth: Bandwidth | None = None
     """Measured bandwidth of main memory; None before the first run."""
+    findings: tuple[Finding, ...] = ()
+    """Problems first."""
 
 
 INSTRUCTIONS = {
@@ -94,12 +91,8 @@ arch/x86 and arm's flags in Linux."""
 
 
 def check_machine() -> Checkup:
-    import psutil
-
-    watch, cpu, total_bytes = OthersWatch(), describe_cpu(), psutil.virtual_memory().total
-    scaling = [
-        read_text(SYSFS / f"devices/system/cpu/cpu0/cpufreq/scaling_{name}") for name in ("governor", "driver")
-    ]
+    """Return the state of this machine, without findings."""
+    cpu, ram = describe_cpu(), describe_ram()
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(describe_llama_build)  # a process, which takes memory of GPUs until it ends
         folders, results = _folders(), inspect_store()
@@ -113,19 +106,13 @@ def check_machine() -> Checkup:
         unused_instructions=unused_instructions(llama),
         cpu=cpu.name,
         n_cores=cpu.n_cores,
-        governor=", ".join(filter(None, scaling)),
-        others_share=watch.share(),
-        total_bytes=total_bytes,
-        available_bytes=describe_ram().available_bytes,
-        container_limit_bytes=min(
-            (each.limit_bytes for each in memory_limits() if each.limit_bytes < total_bytes), default=None
-        ),
+        total_bytes=ram.total_bytes,
+        available_bytes=ram.available_bytes,
         driver=driver,
         driver_problem=driver_problem(),
         gpus=gpus,
         folders=folders,
         results=results,
-        hub_problem=_hub_problem(),
         bandwidth=known_bandwidth(default_threads()),
     )
 
@@ -158,17 +145,8 @@ def describe_folder(name: str, variable: str, folder: Path) -> Folder:
     import psutil
 
     nearest = next((each for each in (folder, *folder.absolute().parents) if os.path.lexists(each)), Path("/"))
-    used_bytes = free_bytes = None
+    free_bytes = None
     with contextlib.suppress(OSError):
         free_bytes = psutil.disk_usage(str(nearest)).free
-        files = (Path(root, file).lstat() for root, _, files in os.walk(folder) for file in files)
-        used_bytes = sum(each.st_blocks * 512 for each in files)  # a sparse file takes less than its size
     is_writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-    return Folder(name, variable, str(folder), used_bytes, free_bytes, is_writable)
-
-
-def _hub_problem() -> str:
-    try:
-        return "offline mode is on" if HubAccess.from_environment().offline else ""
-    except UsageError as error:
-        return error.message
+    return Folder(name, variable, str(folder), free_bytes, is_writable)

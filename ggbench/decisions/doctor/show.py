@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-
-import msgspec
+from collections.abc import Iterable, Iterator
 
 from ggbench.decisions.doctor.checkup import Checkup
-from ggbench.decisions.doctor.findings import Finding
 from ggbench.show.answer import Answer, Facts
 from ggbench.show.document import Document
 from ggbench.show.words import say
-from ggbench.units import counted, format_bandwidth, format_bytes, format_percent
+from ggbench.units import counted, format_bandwidth, format_bytes
+
+DOCTOR = Document("doctor", "doctor", "This machine as ggbench sees it, with advice.", Checkup)
 
 
-class Doctor(Checkup, frozen=True, kw_only=True):
-    findings: tuple[Finding, ...]
-    """Problems first."""
-
-    @classmethod
-    def of(cls, checkup: Checkup, found: tuple[Finding, ...]) -> Doctor:
-        return cls(findings=found, **msgspec.structs.asdict(checkup))
-
-
-DOCTOR = Document("doctor", "doctor", "This machine as ggbench sees it, with advice.", Doctor)
-
-
-def checkup_answer(checkup: Checkup, found: Sequence[Finding]) -> Answer:
+def checkup_answer(checkup: Checkup) -> Answer:
     machine = Facts(_items(_machine(checkup)))
     behind = [Facts(_items(_llama(checkup)), "llama.cpp"), Facts(_items(_files(checkup)), "Files")]
-    if not found:
+    if not checkup.findings:
         return Answer(say("doctor.well"), "", [machine], why=behind)
-    worst, *others = found
+    worst, *others = checkup.findings
     text = say(f"doctor.{worst.severity}", message=worst.message, hint=worst.hint)
     listed = [(each, say("doctor.other", message=each.message, hint=each.hint)) for each in others]
     rest = Facts(_items(pair for each, line in listed for pair in ((each.severity, line), ("", each.command))))
@@ -73,14 +60,11 @@ def _llama(checkup: Checkup) -> Iterator[tuple[str, str]]:
     yield "devices", ", ".join(f"{each.name} ({each.description})" for each in llama.devices)
     yield "instructions", " ".join(llama.features)
     yield "built with", llama.build_flags
-    yield "CPU governor", checkup.governor or "unknown"
-    yield "CPU used by others", format_percent(checkup.others_share)
 
 
 def _files(checkup: Checkup) -> Iterator[tuple[str, str]]:
     for folder in checkup.folders:
-        used, free = format_bytes(folder.used_bytes), format_bytes(folder.free_bytes)
-        yield folder.name, f"{used} in {folder.path} ({free} free)"
+        yield folder.name, f"{folder.path} ({format_bytes(folder.free_bytes)} free)"
     yield "runs", "none yet" if checkup.results.n_runs is None else f"{checkup.results.n_runs} stored"
     rate = checkup.bandwidth
     if rate is not None:

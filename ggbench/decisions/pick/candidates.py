@@ -24,7 +24,7 @@ from ggbench.errors import BadFile, BindingFailed, GgbenchError
 from ggbench.expect.loss import UNQUANTIZED
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
-from ggbench.expect.speed import expected_curves, with_speeds
+from ggbench.expect.speed import expected_curves, speed_at
 from ggbench.models.targets import Target
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
@@ -162,7 +162,7 @@ class Finder:
         found = self._at_its_end(self._with_longest(found, variant), variant, curves)
         return replace(
             found,
-            row=with_speeds(found.row, curves),
+            row=replace(found.row, expected=speed_at(curves, found.row.n_ctx_slot or found.n_ctx)),
             speed=known_turn(curves, needs.workload, found.n_ctx // needs.n_slots),
             weights_loss=weights_loss,
             cache_loss=cache_loss,
@@ -202,7 +202,7 @@ class Finder:
     def _exact(self, own: Candidate, variant: Target) -> Candidate:
         """Return a candidate with its longest context searched, and if it does not fit with what would help."""
         row = self._rows(variant, own.setup)[0]
-        row = replace(row, expected=own.row.expected, expected_first=own.row.expected_first)
+        row = replace(row, expected=own.row.expected)
         longest = row.planned_n_ctx
         if not longest or own.probed_by is not None or self._is_at_its_end:
             return replace(own, row=row)

@@ -143,7 +143,7 @@ class MemoryBounds(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, budget: Budget) -> MemoryBounds:
-        host = budget.main_memory
+        host = budget.host
         rates = [each.bandwidth.bytes_per_s for each in budget.devices if each.bandwidth]
         host_rate = host.bandwidth.bytes_per_s if host and host.bandwidth else None
         if not budget.on_gpu:

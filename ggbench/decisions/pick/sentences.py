@@ -88,7 +88,7 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
     """Return what changes what a person would do, the most important first."""
     if pick.best is None:
         return ()
-    assumed = assumed_memory(replace(budget, host=pick.main_memory), [pick.best.candidate.row])
+    assumed = assumed_memory(replace(budget, host=pick.main_memory or budget.host), [pick.best.candidate.row])
     order = card_order(budget, pick.best.candidate.setup)
     speed, others = (
         [say(each.key, **_values(pick, each.about)) for each in kind] for kind in _kinds(pick.mind)

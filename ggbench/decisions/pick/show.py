@@ -29,7 +29,7 @@ from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_name
 from ggbench.show.plan import MACHINE, MACHINE_FIGURES, machine_values, speed_mark, value_only
-from ggbench.show.text import SPEED_FROM, rows_behind_text
+from ggbench.show.text import SPEED_FROM
 from ggbench.show.words import said, say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
 from ggbench.units import MIB, format_bytes, format_length
@@ -180,9 +180,8 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
             say(f"pick.{workload}", **asdict(needs.workload), n_ctx=needs.n_ctx_slot, tok_s=needs.tok_s),
         ),
         ("needs", needs_in_brief(needs)),
-        *facts_of(MACHINE_FIGURES, replace(budget, host=pick.main_memory)),
+        *facts_of(MACHINE_FIGURES, replace(budget, host=pick.main_memory or budget.host)),
         *dict.fromkeys(("speed", each.source) for each in speeds),
-        ("", rows_behind_text(name for each in speeds for name in each.rows)),
         *_losses_from(shown),
         *((f"max n_ctx of {candidate_name(own)}", f"run {own.probed_by}") for own in shown if own.probed_by),
         *dict.fromkeys(("left out", text) for text in _left_out(pick)),

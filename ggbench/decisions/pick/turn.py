@@ -30,7 +30,7 @@ def turn_speed(curve: SpeedCurve, workload: ChatTurn, n_ctx: int) -> TurnSpeed:
         source += f", by its line beyond {format_count(reach)} tokens"
     tok_s = inverse(answer_ms, 1e3 * workload.n_gen)
     return TurnSpeed(
-        Expected(tok_s.value, tok_s.low, tok_s.high, curve.basis, source, curve.is_steady, curve.rows),
+        Expected(tok_s.value, tok_s.low, tok_s.high, curve.basis, source, curve.is_steady),
         _turn_s(curve, depth, workload.n_prompt, answer_ms),
     )
 

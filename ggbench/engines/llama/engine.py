@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -24,9 +24,12 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.llama.rpc import explained
 from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
-from ggbench.errors import BindingFailed
+from ggbench.errors import BindingFailed, GgbenchError, UsageError
 
 CONFIGS = {LlamaConfig.engine: LlamaConfig}
+
+_ERRORS: Mapping[str, Callable[[str], GgbenchError]] = {"start": BindingFailed, "devices": UsageError}
+"""Errors of a worker that refused at one of these stages."""
 
 
 def launch(
@@ -121,8 +124,8 @@ class LlamaEngine(WorkerEngine):
         ending = yield from super()._call(request)
         if self._log and not self._is_reported and not isinstance(request, Workload):
             yield self._allocated()
-        if isinstance(ending, Failed) and ending.stage == "start":
-            ending = replace(ending, error=BindingFailed(ending.message))
+        if isinstance(ending, Failed) and ending.stage in _ERRORS:
+            ending = replace(ending, error=_ERRORS[ending.stage](ending.message))
         return explained(ending, request.stage, servers) if servers else ending
 
     def _note(self, message: protocol.Log | protocol.Devices) -> None:

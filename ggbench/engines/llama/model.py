@@ -327,7 +327,7 @@ def chosen_devices(devices: GgmlDevices, setup: LlamaConfig) -> list[int]:
     try:
         return [by_name[name] for name in setup.used_gpus(list(by_name))]
     except UsageError as error:
-        raise Refusal("load", error.message) from None
+        raise Refusal("devices", f"{error.message}; {error.hint}") from None
 
 
 def _load_fields(setup: LlamaConfig, *, dry: bool) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def look_ahead(
     weight_bytes = placement.weight_bytes
     if weight_bytes is not None:
         weight_bytes += placement.draft_weight_bytes(least.context)
-        process_bytes = 0 if budget.on_gpu else budget.process_bytes
+        process_bytes = 0 if budget.on_gpu else sum(each.process_bytes for each in budget.planned)
         needed_bytes = least.needed_bytes + placement.unreserved_bytes(least.context) + process_bytes
     return replace(
         seen,

@@ -22,14 +22,12 @@ from ggbench.fields import config_options, reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.reference import ModelRef
 from ggbench.sizing.fit import planning_ceiling
-from ggbench.sizing.memory_stacks import stack_of
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
-from ggbench.sizing.plan_record import Budget, EnginePlan, Note, PlanRow
+from ggbench.sizing.plan_record import Budget, EnginePlan, Note, PlannedDevice, PlanRow
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import decode_limit, decode_read_ms
+from ggbench.sizing.theory.limits import decode_read_ms
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.sizing.what_helps import with_other_quants
-from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.text import in_words
 
 _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
@@ -94,7 +92,6 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
     needed = weight_bytes + kv_bytes
     ceiling = planning_ceiling(file, n_ctx)
     longest = min(cache.n_that_fit(budget.usable_bytes - weight_bytes), ceiling)
-    limit, limit_tok_s = _limits(file, cache, budget, n_ctx)
     return replace(
         row,
         type_k=cache_type,
@@ -116,25 +113,30 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
         fits=needed <= budget.usable_bytes,
         planned_n_ctx=longest or None,
         reached_ceiling=longest >= ceiling,
-        stacks=(stack_of(budget, weight_bytes, kv_bytes),),
-        limit=limit,
-        limit_tok_s=limit_tok_s,
+        devices=(
+            PlannedDevice(
+                device=", ".join(each.device for each in budget.planned),
+                n_layers=file.n_layer + 1,
+                memory_bytes=budget.memory_bytes,
+                weight_bytes=weight_bytes,
+                kv_bytes=kv_bytes,
+                reserve_bytes=budget.reserve_bytes,
+            ),
+        ),
+        limit_tok_s=_limit(file, cache, budget, n_ctx),
         notes=tuple(_notes(found, method)),
     )
 
 
-def _limits(
-    file: ModelFile, cache: KvCache, budget: Budget, n_ctx: int
-) -> tuple[DecodeLimit | None, float | None]:
-    """Return what bandwidth allows: the limit of decoding, and tokens/s at `n_ctx`; nothing if it is unknown."""
+def _limit(file: ModelFile, cache: KvCache, budget: Budget, n_ctx: int) -> float | None:
+    """Return the tokens/s at `n_ctx` that bandwidth allows; None if it is unknown."""
     if budget.bandwidth is None:
-        return None, None
+        return None
     try:
-        limit = decode_limit(file, budget.bandwidth, cache.type_k, cache.type_v)
         weights = file_weights(file, file.name)
     except Unsupported:
-        return None, None
-    return limit, 1e3 / decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n_ctx)
+        return None
+    return 1e3 / decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n_ctx)
 
 
 def _notes(found: FoundCheckpoint, method: Method) -> Iterator[Note]:

@@ -12,11 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import Unsupported
-from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.gguf_file.model_file import ModelFile
 
-_CELLS_STEP = 256
 _MOST_CELLS = (1 << 32) - 1
 """llama.cpp counts cells in 32 bits."""
 
@@ -24,8 +22,6 @@ _MOST_CELLS = (1 << 32) - 1
 class Growth(msgspec.Struct, frozen=True):
     """Cost of one position, summed over a set of layers."""
 
-    params: int = 0
-    """Elements of K and V."""
     n_bytes: int = 0
     """Bytes added to the cache."""
     read_bytes: int = 0
@@ -47,13 +43,6 @@ class KvCache(msgspec.Struct, frozen=True):
     window: int | None = None
     state_bytes: int = 0
     """Recurrent states, of the same size at every length."""
-    remark: str = ""
-    """Assumption about a window in the header; empty if there is none."""
-
-    @property
-    def params_per_token(self) -> int:
-        """Elements added by one position within the window (sections 3.2 and 5.2.2)."""
-        return self.full.params + self.windowed.params
 
     @property
     def bytes_per_token(self) -> int:
@@ -74,31 +63,8 @@ class KvCache(msgspec.Struct, frozen=True):
         """Return the bytes that decoding the n-th token reads: each layer's KV within its window, and the states."""
         return self.state_bytes + self._over(n, self.full.read_bytes, self.windowed.read_bytes)
 
-    @property
-    def unbounded_read_bytes(self) -> int:
-        """Bytes that each further position adds to those read, at any length."""
-        return self.full.read_bytes + (0 if self.window else self.windowed.read_bytes)
-
-    def in_cells(self, n_ubatch: int, *, swa_full: bool = False) -> KvCache:
-        """Return the cache as llama.cpp allocates it for one sequence: a window and one batch more, in steps of 256.
-
-        `swa_full` keeps every position, as `--swa-full` does. Source: `llama_kv_cache_iswa`. The context may have fewer
-        cells, which is not known here.
-        """
-        if self.window is None:
-            return self
-        window = _MOST_CELLS if swa_full else -(-(self.window + n_ubatch) // _CELLS_STEP) * _CELLS_STEP
-        return replace(self, window=window)
-
     def attention_flop(self, n: float) -> float:
         return self._over(n, self.full.flop, self.windowed.flop)
-
-    def prompt_bytes(self, n: float) -> float:
-        """Return the bytes of K and V of a prompt of n tokens, each position once, including those outside the window.
-
-        Later tokens attend to every position, so prefill reads at least this much.
-        """
-        return self.bytes_per_token * n
 
     def prefill_bytes(self, n: float) -> float:
         """Return the bytes of KV read in a prefill of n tokens if each reads all positions up to its own (4.3)."""
@@ -138,15 +104,14 @@ def kv_cache(
     a hyperparameter is missing, and UnknownName for an unknown type.
     """
     _require(file)
-    parts = {False: [0, 0, 0, 0], True: [0, 0, 0, 0]}
+    parts = {False: [0, 0, 0], True: [0, 0, 0]}
     states = [(layer, state) for layer, state in enumerate(file.states) if layers is None or layer in layers]
     for layer, state in states:
         part = parts[state.window is not None]
         read = state if state.reads_layer is None else file.states[state.reads_layer]
-        part[0] += state.k_width + state.v_width
-        part[1] += row_bytes(type_k, state.k_width) + row_bytes(type_v, state.v_width)
-        part[2] += row_bytes(type_k, read.k_width) + row_bytes(type_v, read.v_width)
-        part[3] += 2 * file.n_head[layer] * (state.head_dim_k + state.head_dim_v)
+        part[0] += row_bytes(type_k, state.k_width) + row_bytes(type_v, state.v_width)
+        part[1] += row_bytes(type_k, read.k_width) + row_bytes(type_v, read.v_width)
+        part[2] += 2 * file.n_head[layer] * (state.head_dim_k + state.head_dim_v)
     window = next((state.window for state in file.states if state.window), None)
     return KvCache(
         type_k=type_k,
@@ -155,7 +120,6 @@ def kv_cache(
         windowed=Growth(*parts[True]),
         window=window,
         state_bytes=sum(state.state_bytes for _, state in states),
-        remark=_remark(file) if window is None else "",
     )
 
 
@@ -177,28 +141,10 @@ def checkpoint_bytes(file: ModelFile, type_k: str, type_v: str, *, swa_full: boo
 def _require(file: ModelFile) -> None:
     """Raise Unsupported if the state is unknown, or if the header lacks a key needed to compute its size."""
     is_recurrent = any(state.recurrent_elements for state in file.states)
-    for key, present in (
-        ("block_count", file.n_layer),
-        ("embedding_length", file.n_embd),
-        ("attention.head_count", is_recurrent or any(file.n_head)),
-        ("attention.key_length", is_recurrent or file.head_dim_k),
-    ):
-        if not present:
-            raise Unsupported(
-                f"{file.name}: the header lacks {file.architecture}.{key}, which is needed for the size of"
-                " the KV cache",
-                "convert the model again with a converter that writes it",
-            )
-    file.require_kv()
-
-
-def _remark(file: ModelFile) -> str:
-    """Return a note on a window in the header that no layer uses; empty if the header has none."""
-    if file.sliding_window is None:
-        return ""
-    stated = f"the header has a sliding window of {file.sliding_window} positions"
-    if file.architecture in gguf_constants.MODEL_ARCH_NAMES.values():
-        return (
-            f"{stated}, which llama.cpp does not apply to {file.architecture}: every layer keeps every position"
+    has_heads = is_recurrent or (any(file.n_head) and file.head_dim_k)
+    if not (file.n_layer and file.n_embd and has_heads):
+        raise Unsupported(
+            f"{file.name}: the header lacks layers, width or heads, which are needed for the size of the KV cache",
+            "convert the model again with a converter that writes them",
         )
-    return f"{stated} but does not say in which layers, so every layer is assumed to keep every position"
+    file.require_kv()

@@ -11,18 +11,14 @@ from __future__ import annotations
 import functools
 import math
 import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import Unsupported, UsageError
-from ggbench.gguf_file.layout import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
-from ggbench.gguf_file.quantizer import choose_types
-from ggbench.gguf_file.quants import ftype_by_name, known_spelling
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
 
@@ -167,19 +163,29 @@ def file_weights(file: ModelFile, name: str) -> Weights:
         raise Unsupported(
             f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "try a newer ggbench"
         )
-    return tensor_weights(file.tensors, count_parameters(file), name, _decoding_layers(file))
+    elements, sizes = _sums(file.tensors, _decoding_layers(file))
+    return Weights(
+        name=name,
+        bpw=sum(sizes.values()) * 8 / sum(elements.values()),
+        parameters=count_parameters(file),
+        layer_bytes=sizes["layers"] + sizes["norms"],
+        expert_bytes=sizes["experts"],
+        lm_head_bytes=sizes["lm_head"],
+    )
 
 
-def weights_by_place(file: ModelFile, shares: Sequence[Mapping[int, float]]) -> dict[int, Weights]:
-    """Return the weights that decoding reads from each place; `shares` are those of the file's tensors, in order.
+def weights_by_place(
+    file: ModelFile, placed: Iterable[tuple[TensorInfo, Mapping[int, float]]]
+) -> dict[int, Weights]:
+    """Return the weights that decoding reads from each place, of tensors with their shares.
 
     Raises Unsupported for a tensor of unknown type.
     """
     whole, n_layer, tied = file_weights(file, file.name), _decoding_layers(file), is_tied(file.tensors)
     held: dict[int, dict[Role | None, float]] = {}
-    for tensor, of_tensor in zip(file.tensors, shares, strict=True):
+    for tensor, shares in placed:
         role = _role(tensor.name, n_layer, tied=tied)
-        for place, share in of_tensor.items():
+        for place, share in shares.items():
             of_place = held.setdefault(place, {})
             of_place[role] = of_place.get(role, 0) + share * (tensor.n_bytes or 0)
     return {
@@ -196,21 +202,6 @@ def weights_by_place(file: ModelFile, shares: Sequence[Mapping[int, float]]) -> 
 def _decoding_layers(file: ModelFile) -> int:
     """Return the number of layers without draft (NextN) layers, which llama.cpp does not run to decode a token."""
     return max(1, file.n_layer - file.n_layer_nextn)
-
-
-def tensor_weights(
-    tensors: tuple[TensorInfo, ...], parameters: Parameters, name: str, n_layer: int = sys.maxsize
-) -> Weights:
-    """Return the weights stored in tensors of known types, norms included, up to `n_layer` layers."""
-    elements, sizes = _sums(tensors, n_layer)
-    return Weights(
-        name=name,
-        bpw=sum(sizes.values()) * 8 / sum(elements.values()),
-        parameters=parameters,
-        layer_bytes=sizes["layers"] + sizes["norms"],
-        expert_bytes=sizes["experts"],
-        lm_head_bytes=sizes["lm_head"],
-    )
 
 
 def scheme_bits(text: str) -> float | None:
@@ -232,7 +223,7 @@ SCHEMES = ("w16", "w8", "w6", "w4")
 
 
 class CountedModel(msgspec.Struct, frozen=True):
-    """A model's shape with its weights in the requested schemes and quants, in order."""
+    """A model's shape with its weights in the requested quants and schemes."""
 
     model: str
     """MODEL as typed, without `:QUANT`; printable."""
@@ -247,34 +238,23 @@ def count_model(ref: ModelRef) -> CountedModel:
     The default is w16, w8, w6 and w4 for a catalog model, the tensor types for a path. Raises like `resolve`,
     UsageError for a scheme without a width, Unsupported for an unknown tensor type.
     """
-    catalog, kind = load_catalog(), ref.require_gguf().kind
-    known = catalog.model(ref.name) if kind in ("catalog", "twin") else None
-    if kind == "hub":
-        known = catalog.of_repo(ref.name)
-    return _from_files(ref) if known is None else _from_catalog(known, ref.quants or SCHEMES)
+    from ggbench.models.targets import resolve  # slow to import
 
-
-def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
-    unquantized = build_model(model.hyper, model.id)
-    parameters = count_parameters(unquantized)
-    bits = {name: scheme_bits(name) for name in map(known_spelling, asked)}
-    ftypes = {name: ftype_by_name(name) for name, width in bits.items() if width is None}
-    tensors = choose_types(build_metadata(model.hyper), unquantized.tensors, ftypes) if ftypes else {}
-    weights = tuple(
-        tensor_weights(tensors[name], parameters, name) if width is None else uniform_weights(parameters, width)
-        for name, width in bits.items()
-    )
-    return CountedModel(model.id, unquantized, weights)
-
-
-def _from_files(ref: ModelRef) -> CountedModel:
-    from ggbench.models.targets import resolve  # imports modules that a catalog model does not need
-
-    bits = {name: scheme_bits(name) for name in ref.quants}
-    quants = [name for name, width in bits.items() if width is None]
-    targets = resolve(ref.of_quants(*quants))
-    files = {target.quant: target.header() for target in (targets if quants or not bits else targets[:1])}
-    first = next(iter(files.values()))
-    own = [file_weights(file, name) for name, file in files.items()] if quants or not bits else []
-    uniform = [uniform_weights(count_parameters(first), width) for width in bits.values() if width is not None]
+    known = _known_model(ref.require_gguf())
+    if known is not None:
+        ref = replace(ref, kind="twin", name=known.id, label=known.id, quants=ref.quants or SCHEMES)
+    widths = [width for width in map(scheme_bits, ref.quants) if width is not None]
+    quants = [name for name in ref.quants if scheme_bits(name) is None]
+    is_shape = bool(widths and not quants)
+    targets = resolve(ref.of_quants(*(["f16"] if known and is_shape else quants)), headers_only=True)
+    first = targets[0].header()
+    own = () if is_shape else tuple(file_weights(each.header(), each.quant) for each in targets)
+    uniform = (uniform_weights(count_parameters(first), width) for width in widths)
     return CountedModel(ref.label, first, (*own, *uniform))
+
+
+def _known_model(ref: ModelRef) -> CatalogModel | None:
+    """Return the model of the catalog, or that which has the repo."""
+    if ref.kind == "hub":
+        return load_catalog().of_repo(ref.name)
+    return load_catalog().model(ref.name) if ref.kind in ("catalog", "twin") else None

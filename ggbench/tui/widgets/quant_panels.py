@@ -12,16 +12,20 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from ggbench.show.changes import cheapest_options
-from ggbench.show.plan import PART_LABELS, PLAN_FIGURES
-from ggbench.sizing.plan_record import HOST_DEVICE, MemoryPartName, PlanRow
+from ggbench.show.plan import PLAN_FIGURES
+from ggbench.sizing.plan_record import HOST_DEVICE, PlanRow
 from ggbench.text import sanitize
 from ggbench.tui.library import PICKED
 from ggbench.tui.quant_rows import FIGURES, QuantRow
 from ggbench.units import format_bytes, format_count
 
-_PARTS: tuple[MemoryPartName, ...] = (
-    "weights", "projector", "draft", "kv", "kv_swa", "rs", "compute", "output", "process", "prompt_cache", "reserve",
-)  # fmt: skip
+_PARTS = {
+    "weights": "weight_bytes", "projector": "projector_bytes", "draft": "draft_bytes", "KV": "kv_bytes",
+    "compute": "compute_bytes", "process": "process_bytes", "prompt cache": "prompt_cache_bytes",
+    "reserve": "reserve_bytes",
+}  # fmt: skip
+"""The parts of a memory by the members of `PlannedDevice`."""
+_LEAST_LINES = 5
 _SMALL = 0.005
 """Share of the memory below which a part has no line."""
 
@@ -40,12 +44,10 @@ class MemoryPart(NamedTuple):
 
 def memory_parts(row: PlanRow) -> list[MemoryPart]:
     """Return the parts of the planned memory, of all GPUs together, and what is left of it or missing."""
-    of_gpus = [stack for stack in row.stacks if stack.device != HOST_DEVICE] or row.stacks
-    sizes = dict.fromkeys(_PARTS, 0)
-    for part in (part for stack in of_gpus for part in stack.parts if part.part in sizes):
-        sizes[part.part] += part.n_bytes
+    of_gpus = [each for each in row.devices if each.device != HOST_DEVICE] or row.devices
+    sizes = {name: sum(getattr(each, member) for each in of_gpus) for name, member in _PARTS.items()}
     least, left_bytes = _SMALL * sum(sizes.values()), row.left_bytes or 0
-    parts = [MemoryPart(PART_LABELS[part], size) for part, size in sizes.items() if size > least]
+    parts = [MemoryPart(name, size) for name, size in sizes.items() if size > least]
     if left_bytes < 0:
         return [*parts, MemoryPart("✗ missing", -left_bytes, "red")]
     return [*parts, MemoryPart("✓ left", left_bytes, "green")]
@@ -71,7 +73,7 @@ class MemoryPanel(Widget):
             return Text(sanitize(plan.reason) or "its size is unknown", overflow="fold")
         options = cheapest_options(plan)
         fits_with = f"fits with {options}" if options else ""
-        if self.size.height < len(_PARTS) // 2:
+        if self.size.height < _LEAST_LINES:
             left = PLAN_FIGURES["left_bytes"].text(plan)
             state = f"{row.title} at n_ctx {format_count(plan.n_ctx)}: {left}"
             return Text("; ".join(filter(None, (state, fits_with))), no_wrap=True, overflow="ellipsis")

@@ -16,7 +16,7 @@ from ggbench.runs.progress import Stage
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
 from ggbench.show.run_figures import measured_text
-from ggbench.text import sanitize, shorten, shorten_alike, shorten_middle
+from ggbench.text import sanitize, shorten, shorten_middle
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import QueueItem
 from ggbench.tui.work_queue import GLYPHS, Item, PullItem, WorkItem, WorkState
@@ -69,7 +69,7 @@ class WorkList(OptionList):
 
 def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, is_paused: bool) -> list[str]:
     """Return `✓ a qwen1.5-0.5b q8_0  decode  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or why it failed."""
-    models = shorten_alike(model_names([item.subject for item in items]), _NAME_WIDTH)
+    models = [shorten_middle(name, _NAME_WIDTH) for name in model_names([item.subject for item in items])]
     quants = [f"{model} {sanitize(item.subject.quant)}" for model, item in zip(models, items, strict=True)]
     names = distinct_by_kv(quants, [item.setup for item in items])
     name_width = max(map(len, names), default=0)

@@ -9,10 +9,10 @@ import msgspec.structs
 
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model
-from ggbench.machine.known_devices import find_device
+from ggbench.machine.description import parse_gpus
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import PrefillLimit, decode_line, known_hardware, n_ctx_that_fits
+from ggbench.sizing.theory.limits import PrefillLimit, decode_line, hardware_of, n_ctx_that_fits
 from ggbench.sizing.theory.weights import Parameters, count_parameters, scheme_bits, uniform_weights
 from ggbench.units import GIB, MIB
 
@@ -64,10 +64,10 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
     if quantity in counts:
         return round(counts[quantity] / GIB, 2)
     if quantity == "kv_params_1024":
-        return kv.params_per_token * 1024 / MIB
+        return kv.bytes_per_token / 2 * 1024 / MIB
     if quantity == "kv_params_per_token":
-        return kv.params_per_token / MIB
-    hardware = msgspec.structs.replace(known_hardware(find_device("rtx-4090")), memory_bytes=24 * GIB)
+        return kv.bytes_per_token / 2 / MIB
+    hardware = msgspec.structs.replace(hardware_of(parse_gpus("rtx-4090")[0]), memory_bytes=24 * GIB)
     assert hardware.memory_bytes and hardware.bandwidth_bytes_per_s and hardware.compute_flop_per_s
     bits = scheme_bits(scheme)
     assert bits is not None
