@@ -528,7 +528,7 @@ def _prompt_cache(budget: Budget, row: PlanRow) -> str:
 
 def _memories_and_changes(row: PlanRow) -> list[Part]:
     """Return a quant's table of each memory, and of what would make it fit."""
-    memories = Table((*DEVICE_FIGURES, _NEEDED), row.devices, say("plan.by_device", quant=row.quant))
+    memories = Table((*DEVICE_FIGURES, *_NEEDED), row.devices, say("plan.by_device", quant=row.quant))
     changes = changes_table(say("plan.changes", quant=row.quant, n_ctx=row.n_ctx), row.changes)
     return [memories, changes]
 
