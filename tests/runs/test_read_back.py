@@ -57,7 +57,6 @@ def maxctx(store: Store, target: Target) -> tuple[RunContext, Job]:
 @pytest.fixture(autouse=True)
 def peak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggbench.runs.recording.peak_rss_bytes", lambda _: PEAK)
-    monkeypatch.setattr("ggbench.experiments.maxctx.search.peak_rss_bytes", lambda _: PEAK)
 
 
 def killed(store: Store, make: Make, target: Target, at: Callable[[Progress], bool]) -> None:

@@ -11,11 +11,10 @@ from ggbench.experiments.decode.record import DecodeResult
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Facts
 from ggbench.show.listed_runs import ListedRun, results_answer
 from ggbench.show.models import header_answer
 from ggbench.show.presenter import presenter_of
-from ggbench.show.quants import bench_answer, memory_parts
+from ggbench.show.quants import bench_answer
 from ggbench.units import MIB
 from tests.fakes.measured import search_of, with_head, with_memory, with_run, with_subject
 from tests.show.conftest import stored
@@ -44,13 +43,10 @@ def test_a_run_is_an_answer_and_all_that_is_known_is_behind_it(
     golden(f"details_{name}.txt", render(answer.rich(why=True), 100))
 
 
-def test_pages_that_repacked_copies_were_made_of_are_in_no_total(twin: QuantSummary, render: Render) -> None:
+def test_pages_that_repacked_copies_were_made_of_are_in_no_total(twin: QuantSummary) -> None:
     mapped = DeviceBuffers("CPU_Mapped", weight_bytes=382 * MIB)
     buffers = (mapped, DeviceBuffers("CPU_REPACK", weight_bytes=140 * MIB), DeviceBuffers("CPU", kv_bytes=48 * MIB))
     memory = with_memory(twin, buffers=buffers, tensor_bytes=382 * MIB).memory
-    facts = memory_parts(memory)[1]
-    assert isinstance(facts, Facts)
-    assert facts.items[0] == ("never read again", "140.0 MiB")
     assert memory.total_bytes == 430 * MIB
 
 

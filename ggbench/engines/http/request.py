@@ -18,7 +18,7 @@ from ggbench.text import shorten
 FLUSH_NS = 250_000_000
 """Minimum interval between reports: chunks of each are a record in the store."""
 _WORD_TOKENS = 4
-"""By how much a server's count of a text may differ from that of its words: it may add some tokens, or none."""
+"""Largest difference between a server's count of a text and that of its words: it may add some tokens, or none."""
 
 
 @dataclass(slots=True)
