@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Crashed, Ending
 from ggbench.engines.llama.config import MakeContext
 from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.engine import obey
 from tests.fakes.planted import PlantedMachine
 
 TUNE = ("--depth", "0,4096", "--within", "5m")
@@ -164,3 +168,18 @@ def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_t
     planted = plant()
     ran = ggbench("tune", tiny_twin, *TUNE, "--memory-limit", "2MiB")
     assert (ran.code, planted.n_measured) == (3, 0)
+
+
+def test_a_crash_while_sizing_is_that_of_the_run(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    """As where llama-cpp-python lacks a function: nothing is said of memory."""
+
+    def dies(request: Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, MakeContext):
+            yield Crashed("llama.cpp ended with exit status 1")
+        else:
+            yield from obey(request)
+
+    machine.answers = dict.fromkeys(range(9), dies)
+    ran = ggbench("tune", tiny_twin, *TUNE)
+    assert ran.code == 6 and "ended with exit status 1" in ran.err
+    assert "unexpected" not in ran.err and "--depth" not in ran.err

@@ -63,14 +63,14 @@ class TuneExperiment(Experiment):
         """Raises Unsupported for an engine without these settings, and DoesNotFit."""
         file = yield from session.prepare_file()
         yield Working("probe", text="sizing")
-        candidates = candidates_of(session, file)
-        for each in candidates:
-            session.recorder.observe(each)
-        ending = yield from session.open(candidates[BASELINE].setup)
-        if not isinstance(ending, Completed):
-            return ending
-        rounds = _Rounds(session, file, candidates)
         try:
+            candidates = candidates_of(session, file)
+            for each in candidates:
+                session.recorder.observe(each)
+            ending = yield from session.open(candidates[BASELINE].setup)
+            if not isinstance(ending, Completed):
+                return ending
+            rounds = _Rounds(session, file, candidates)
             rounds.warm_up()
             fitting = [index for index, each in enumerate(candidates) if not each.reason]
             yield from rounds.measure(1, fitting, 1, FEWEST_TURNS, 0.5)
@@ -132,7 +132,9 @@ def _first_round(index: int, candidate: TuneCandidate, timings: Sequence[TuneTim
 
 
 def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
-    """Return the defaults and the settings to try, with why those that do not fit are not. Raises DoesNotFit."""
+    """Return the defaults and the settings to try, with why those that do not fit are not. Raises DoesNotFit, and
+    EngineEnded if llama.cpp crashes.
+    """
     from ggbench.show.words import said
     from ggbench.sizing.fit import free_fitter, obstacle
 
