@@ -11,13 +11,6 @@ from ggbench.sizing.plan_record import Change, ChangeKind, PlanRow
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_number
 
-COSTS: Mapping[ChangeKind, str] = {
-    "KV q8_0": "a little quality",
-    "n_cpu_moe": "speed: the CPU reads experts from main memory",
-    "quant": "quality",
-    "n_ctx": "context",
-    "n_gpu_layers": "speed: the CPU reads the other layers from main memory",
-}
 _FLAGS: Mapping[ChangeKind, str] = {"n_cpu_moe": "-ncmoe", "n_ctx": "-c", "n_gpu_layers": "-ngl"}
 
 
@@ -70,7 +63,6 @@ _SHOWN: Sequence[Figure[Change]] = (
         meaning="Expected speed with a full context [tokens/s]; null if unknown.",
     ),
     member("host_bytes", "in main memory", format_bytes, meaning="Main memory that it takes beside GPUs."),
-    Figure("costs", "costs", lambda change: COSTS[change.kind], meaning="What it costs in exchange."),
 )
 CHANGE_FIGURES: Sequence[Figure[Change]] = (
     member("change", "kind", path="kind"),

@@ -239,8 +239,8 @@ def at_n_ctx(figure: Figure[PlanRow], rows: Iterable[PlanRow]) -> Figure[PlanRow
     )
 
 
-_MOST_ROWS = 12
-"""Quants in front if none was asked for by name, less those that the table by device takes."""
+_MOST_ROWS = 10
+"""Quants in front if none was asked for by name."""
 
 
 def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -> Answer:
@@ -252,7 +252,7 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     nearest = max(_misfits(plan.rows), key=lambda row: row.left_bytes or 0, default=None)
     largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     devices = () if largest is None else _apart(largest)
-    front = rows if is_named or largest is None else _around(rows, rows.index(largest), len(devices))
+    front = rows if is_named or largest is None else _around(rows, rows.index(largest))
     parts: list[Part] = [_front_table(plan.budget, front)]
     if largest is not None and devices:
         parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=largest.quant)))
@@ -307,11 +307,9 @@ def _apart(row: PlanRow) -> Sequence[PlannedDevice]:
     return row.devices if n_gpus > 1 or (n_gpus and row.is_split) else ()
 
 
-def _around(rows: Sequence[PlanRow], index: int, n_devices: int) -> Sequence[PlanRow]:
-    """Return the quants around one, fewer beside a table by device."""
-    most = max(3, _MOST_ROWS - (n_devices and n_devices + 3))
-    start = max(0, min(index - most // 2, len(rows) - most))
-    return rows[start : start + most]
+def _around(rows: Sequence[PlanRow], index: int) -> Sequence[PlanRow]:
+    start = max(0, min(index - _MOST_ROWS // 2, len(rows) - _MOST_ROWS))
+    return rows[start : start + _MOST_ROWS]
 
 
 def _trouble(row: PlanRow) -> str:

@@ -133,8 +133,8 @@ def test_of_many_quants_those_around_the_largest_that_fits_are_in_front() -> Non
     rows = [replace(FITS_NOT if n < 12 else FITS, quant=f"q{n}", weight_bytes=50 - n) for n in range(24)]
     asked, answer = plan_answer(planned(*rows)), plan_answer(planned(*rows), is_named=False)
     assert isinstance(front := answer.parts[0], Table) and isinstance(whole := asked.parts[0], Table)
-    assert [row.quant for row in front.rows] == [f"q{n}" for n in range(6, 18)]
-    assert len(whole.rows) == 24 and answer.notes[0] == "12 more quants: --why"
+    assert [row.quant for row in front.rows] == [f"q{n}" for n in range(7, 17)]
+    assert len(whole.rows) == 24 and answer.notes[0] == "14 more quants: --why"
     assert "| q23 |" in answer.markdown(why=True)
 
 
