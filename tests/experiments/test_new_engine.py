@@ -78,7 +78,7 @@ def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(
     assert "planted:tiny" in ggbench("results").out
     compared = ggbench("compare", 1, 2, "--why")
     assert compared.code == 0 and "n_gen: 1,000 in a, 1,100 in b" in compared.out, compared.err
-    report = tmp_path / "report.md"
+    report = tmp_path / "report.html"
     assert ggbench("report", 1, 2, "-o", report).code == 0
     assert "planted:tiny" in report.read_text()
 
@@ -95,7 +95,8 @@ def test_its_model_is_measured_and_read_in_the_tui(installed: None, services: Se
         assert app.run_queue.items[0].state is WorkState.DONE
         await press(app, pilot, "3")
         assert "planted:tiny" in words_of(app)
-        assert "Again\n ggbench decode planted:tiny p1" in await press(app, pilot, "enter", "w", "end")
+        page = await press(app, pilot, "enter", "w", "end")
+        assert "Again" in page and "ggbench decode planted:tiny p1" in page
 
     drive(GgbenchApp(real), steps, (160, 80))
 
