@@ -25,8 +25,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ggbench.extras.transformers.checkpoint import checkpoint_of
-from ggbench.extras.transformers.config_json import Config, Layout, twin_config
+from ggbench.extras.transformers.checkpoint import Checkpoint
+from ggbench.extras.transformers.config_json import Config, linear_module
 from ggbench.extras.transformers.storage import METHODS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
@@ -99,14 +99,22 @@ class Cell:
 
 
 @functools.cache
-def counted(size: str, quant: str, n_ff: int | None = None) -> tuple[Layout, ModelFile]:
+def counted(size: str, quant: str, n_ff: int | None = None) -> ModelFile:
     """Return the model of this size as one method stores it; `n_ff` is that of a padded checkpoint."""
     model = load_catalog().model(f"qwen1.5-{size}")
-    config = twin_config(model.hyper, model.id, tied=model.tied_in_config)
-    if n_ff is not None:
-        config = Config(config.name, {**config.values, "intermediate_size": n_ff})
-    checkpoint = checkpoint_of(config)
-    return checkpoint.layout, checkpoint.model_file(METHODS[quant])
+    hyper = model.hyper
+    values = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": hyper.n_embd,
+        "intermediate_size": n_ff or hyper.n_ff,
+        "num_hidden_layers": hyper.n_layer,
+        "num_attention_heads": hyper.n_head,
+        "num_key_value_heads": hyper.n_head_kv,
+        "vocab_size": hyper.n_vocab,
+        "max_position_embeddings": hyper.n_ctx_train,
+        "tie_word_embeddings": model.tied_in_config or hyper.tied_embeddings,
+    }
+    return Checkpoint(Config(model.id, values), b"").model_file(METHODS[quant])
 
 
 def cells() -> Iterator[Cell]:
@@ -122,32 +130,31 @@ def cells() -> Iterator[Cell]:
 
 def _cell(row: PublishedRow, what: str, published: PublishedFigure) -> Cell:
     size, quant = row.size.lower(), CELLS[row.system][1]
-    layout, file = counted(size, quant, PADDED.get((quant, size)))
-    parts = tuple(_file_parts(size, quant, layout) if what == "file" else _memory_parts(quant, layout))
-    plain = counted(size, quant)[1].weight_bytes or 0
+    file = counted(size, quant, PADDED.get((quant, size)))
+    parts = tuple(_file_parts(size, quant, file) if what == "file" else _memory_parts(quant, file))
+    plain = counted(size, quant).weight_bytes or 0
     padding = (file.weight_bytes or 0) - plain
     if padding:
         parts = (("padded feed-forward", padding), *parts)
     return Cell(size, quant, what, plain, parts, published)
 
 
-def _file_parts(size: str, quant: str, layout: Layout) -> Iterator[tuple[str, int]]:
+def _file_parts(size: str, quant: str, file: ModelFile) -> Iterator[tuple[str, int]]:
     if (quant, size) in WITH_OUTPUT:
-        yield "lm_head, which is tied", 2 * (layout.shape.n_vocab or 0) * layout.shape.n_embd
+        yield "lm_head, which is tied", 2 * (file.n_vocab or 0) * file.n_embd
 
 
-def _memory_parts(quant: str, layout: Layout) -> Iterator[tuple[str, int]]:
-    shape = layout.shape
+def _memory_parts(quant: str, file: ModelFile) -> Iterator[tuple[str, int]]:
     if quant == "awq-int4":
-        kept = sum(state.k_width + state.v_width for state in shape.states)
+        kept = sum(state.k_width + state.v_width for state in file.states)
         yield f"cache of {_AWQ_TOKENS:,} tokens", 2 * kept * _AWQ_TOKENS
         return
-    yield "rotary tables", 2 * 2 * (shape.n_ctx_train or 0) * shape.head_dim_k * shape.n_layer
+    yield "rotary tables", 2 * 2 * (file.n_ctx_train or 0) * file.head_dim_k * file.n_layer
     if quant == "gptq-int4":
-        matrices = [each.shape for each in layout.parameters if each.is_converted]
+        matrices = [each.shape for each in file.tensors if linear_module(each.name)]
         yield (
             "exllamav2's scratch",
-            max(2 * n_in * n_out + 4 * n_out * _SCRATCH_ROWS for n_out, n_in in matrices) + 256,
+            max(2 * n_in * n_out + 4 * n_out * _SCRATCH_ROWS for n_in, n_out in matrices) + 256,
         )
 
 
@@ -155,7 +162,7 @@ def bpw_table() -> list[str]:
     """Lines of the table of bits per weight, and the weights in GiB."""
     lines = [f"| Qwen1.5 |{''.join(f' {quant} |' for quant in QUANTS)}", f"|---|{'---:|' * len(QUANTS)}"]
     for size in SIZES:
-        files = [counted(size, quant)[1] for quant in QUANTS]
+        files = [counted(size, quant) for quant in QUANTS]
         texts = (f" {format_fixed(file.bpw or 0, 2)} ({_gib(file.weight_bytes or 0)}) |" for file in files)
         lines.append(f"| {size.upper()} |{''.join(texts)}")
     return lines

@@ -74,8 +74,8 @@ def command(
 
     If nothing fits, plan lists single changes that would make the closest quant fit; --json has them for every row.
 
-    For a Transformers checkpoint, transformers:org/name, transformers:FOLDER or transformers-twin:ID, QUANTS are bf16,
-    f16, f32, int8, nf4, nf4-dq, gptq-int4 and awq-int4.
+    For a Transformers checkpoint, transformers:org/name or transformers:FOLDER, QUANTS are bf16, f16, f32, int8, nf4,
+    nf4-dq, gptq-int4 and awq-int4.
 
     The first run measures memory bandwidth, for a second or two. Expected speeds come from earlier runs and forecasts
     on this machine; ggbench forecast MODEL adds one.

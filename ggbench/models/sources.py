@@ -115,13 +115,20 @@ class FoundVariant(msgspec.Struct, frozen=True):
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Download missing files into Hugging Face's cache, and return the first. Raises like `download`."""
-        from ggbench.hub.download import download, summed
+        return download_first(self.access, self.listing, self.variant, on_progress)
 
-        def on_files(files: tuple[FileProgress, ...]) -> None:
-            if on_progress is not None:
-                on_progress(*summed(files)[:2])
 
-        return download(self.access, self.listing, self.variant, on_progress=on_files)[0]
+def download_first(
+    access: HubAccess, listing: RepoListing, variant: RepoVariant, on_progress: OnProgress | None
+) -> Path:
+    """Download a variant into Hugging Face's cache, and return its first file. Raises like `download`."""
+    from ggbench.hub.download import download, summed
+
+    def on_files(files: tuple[FileProgress, ...]) -> None:
+        if on_progress is not None:
+            on_progress(*summed(files)[:2])
+
+    return download(access, listing, variant, on_progress=on_files)[0]
 
 
 def find_variants(

@@ -230,7 +230,7 @@ def resolve(
         return _served_targets(ref, server or ServerOptions())
     if ref.engine:
         models = load_plugin("ggbench.engines", ref.engine, "models", "engine")
-        own: tuple[Target, ...] = models.targets(ref, catalog, hub)
+        own: tuple[Target, ...] = models.targets(ref, hub)
         return own
     if ref.kind == "path":
         return _local_targets(ref)

@@ -12,6 +12,10 @@ from tests.fakes.checkpoints import QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
 
 CARD = ("--vram", "24GiB", "--bandwidth", "1008GB/s")
+QWEN_7B = {
+    "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 32, "vocab_size": 151936, "max_position_embeddings": 32768,
+}  # fmt: skip
 
 
 def config_only(folder: Path, **changes: object) -> str:
@@ -20,30 +24,35 @@ def config_only(folder: Path, **changes: object) -> str:
     return f"transformers:{folder}"
 
 
-def test_a_plan_has_the_fields_of_a_gguf(ggbench: Run) -> None:
-    ran = ggbench("plan", "transformers-twin:qwen1.5-7b", "--gpu", "rtx-4090", "--json")
+@pytest.fixture
+def qwen_7b(tmp_path: Path) -> str:
+    return config_only(tmp_path, **QWEN_7B)
+
+
+def test_a_plan_has_the_fields_of_a_gguf(ggbench: Run, qwen_7b: str) -> None:
+    ran = ggbench("plan", qwen_7b, "--gpu", "rtx-4090", "--json")
     assert ran.code == 0
     rows = {row["quant"]: row for row in ran.json["rows"]}
-    assert list(rows) == ["bf16", "f16", "f32", "int8", "nf4", "nf4-dq", "gptq-int4", "awq-int4"]
+    assert list(rows) == ["bf16", "f16", "f32", "int8", "nf4", "nf4-dq"]
     assert rows["bf16"]["weight_bytes"] == 2 * 7_721_324_544
-    assert (rows["bf16"]["type_k"], rows["f32"]["type_k"], rows["gptq-int4"]["type_k"]) == ("bf16", "f32", "f16")
+    assert (rows["bf16"]["type_k"], rows["f32"]["type_k"]) == ("bf16", "f32")
     assert rows["f32"]["kv_bytes_per_token"] == 2 * rows["bf16"]["kv_bytes_per_token"] == 2 * 2**19
     assert (rows["bf16"]["fits"], rows["f32"]["fits"]) == (True, False)
     for row in rows.values():
         assert row["engine"] == "transformers"
         assert row["device_weight_bytes"] == row["weight_bytes"]
         assert row["needed_bytes"] == row["weight_bytes"] + row["kv_bytes"] == row["budget_bytes"] - row["left_bytes"]
-        assert row["provenance"] == "twin"
-        assert row["command"].startswith(f"ggbench plan transformers-twin:qwen1.5-7b {row['quant']}")
+        assert row["provenance"] == "file"
+        assert row["command"].startswith(f"ggbench plan {qwen_7b} {row['quant']}")
     read = rows["nf4"]["weight_bytes"] - 2 * 151936 * 4096  # the embedding, of which a token reads one row
     n_ctx = rows["nf4"]["n_ctx"]
     assert rows["nf4"]["limit_tok_s"] == pytest.approx(1008e9 / (read + n_ctx * 2**19))
 
 
-def test_the_longest_context_is_what_the_weights_leave(ggbench: Run) -> None:
-    [row] = ggbench("plan", "transformers-twin:qwen1.5-7b", "int8", *CARD, "--reserve", "0", "--json").json["rows"]
+def test_the_longest_context_is_what_the_weights_leave(ggbench: Run, qwen_7b: str) -> None:
+    [row] = ggbench("plan", qwen_7b, "int8", *CARD, "--reserve", "0", "--json").json["rows"]
     assert row["planned_n_ctx"] == (24 * 2**30 - row["weight_bytes"]) // row["kv_bytes_per_token"]
-    ran = ggbench("plan", "transformers-twin:qwen1.5-7b", "bf16", *CARD, "--memory-limit", "10GiB")
+    ran = ggbench("plan", qwen_7b, "bf16", *CARD, "--memory-limit", "10GiB")
     assert ran.code == 3
 
 
@@ -54,28 +63,34 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
     assert ran.code == 0
     assert (nf4["outcome"], nf4["fits"]) == ("completed", True)
     assert (gptq["outcome"], gptq["bpw"]) == ("failed", None)
-    assert gptq["reason"].endswith("of 192 x 192 cannot be GPTQ in groups of 128")
+    assert gptq["reason"].endswith("of 192 x 192 cannot be packed in groups of 128")
     assert ggbench("plan", narrow, "gptq-int4", *CARD).code == 5
 
 
 @pytest.mark.parametrize(
     ("words", "code", "what", "hint"),
     [
-        (["plan", "transformers-twin:qwen1.5-7b", "q4_k_m"], 2, "no quant of a checkpoint named 'q4_k_m'", "nf4"),
-        (["plan", "transformers-twin:nope"], 2, "no model named 'nope'", "ggbench models"),
-        (["plan", "transformers-twin:mixtral-8x7b"], 5, "of this mixture of experts", "twin:mixtral-8x7b"),
-        (["plan", "transformers-twin:qwen1.5-7b", "-ncmoe", "4"], 2, "--n-cpu-moe is an option of llama.cpp", ""),
+        (["plan", "transformers:{}", "q4_k_m"], 2, "no quant of a checkpoint named 'q4_k_m'", "nf4"),
+        (["plan", "transformers:{}", "-ncmoe", "4"], 2, "--n-cpu-moe is an option of llama.cpp", ""),
         (["plan", "transformers:./nowhere"], 5, "nowhere has no config.json", "folder of a checkpoint"),
         (["pull", "transformers:org/name"], 2, "pull downloads GGUF files", "hf:org/name"),
-        (["plan", "transformers:nowhere"], 2, "neither a folder nor org/name", "transformers-twin:nowhere"),
+        (["plan", "transformers:nowhere"], 2, "neither a folder nor org/name", "transformers:FOLDER"),
         (["plan", "transformers:org/name", "--offline"], 4, "offline mode is on", "without --offline"),
-        (["pick", "transformers-twin:qwen1.5-0.5b"], 2, "this command needs a GGUF file", "transformers:"),
-        (["tune", "transformers-twin:qwen1.5-0.5b", "bf16"], 2, "Transformers cannot", "give a GGUF"),
-        (["decode", "twin:qwen1.5-0.5b", "q4_0", "--cache", "static"], 2, "--cache is only for a checkpoint", ""),
+        (["pick", "transformers:{}"], 2, "this command needs a GGUF file", "transformers:"),
+        (["tune", "transformers:{}", "bf16"], 2, "Transformers cannot", "give a GGUF"),
+        (
+            ["decode", "twin:qwen1.5-0.5b", "q4_0", "--attention", "eager"],
+            2,
+            "--attention is only for a checkpoint",
+            "",
+        ),
     ],
 )
-def test_bad_input_is_two_lines(ggbench: Run, words: list[str], code: int, what: str, hint: str) -> None:
-    ran = ggbench(*words)
+def test_bad_input_is_two_lines(
+    ggbench: Run, tmp_path: Path, words: list[str], code: int, what: str, hint: str
+) -> None:
+    config_only(tmp_path)
+    ran = ggbench(*(word.format(tmp_path) for word in words))
     assert ran.code == code, ran.err
     assert what in ran.err
     assert hint in ran.err
@@ -135,7 +150,6 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         (["-ctk", "q8_0", "-ngl", "0"], "--type-k, --n-gpu-layers are for a GGUF, and Transformers loads"),
         (["--tuned"], "--tuned is for a GGUF"),
         (["--api-key-env", "KEY"], "--api-key-env is only for a server"),
-        (["--torch-compile"], "--torch-compile needs a cache that does not grow"),
         (["-c", "10"], "n_ctx 10 is too small for the 525 tokens of this run"),
     ],
 )

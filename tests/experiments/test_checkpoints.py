@@ -1,6 +1,5 @@
 """Decode, speed and the search for the largest context of a checkpoint, over a worker that replays messages."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.units import MIB
-from tests.fakes.checkpoints import QWEN2_TINY
+from tests.fakes.checkpoints import QWEN2_TINY, write_checkpoint
 from tests.fakes.engine import FakeWorker, fake_rig, obey
 
 LIMIT = TransformersConfig(memory_limit_bytes=64 * MIB, device="cpu")
@@ -33,8 +32,8 @@ LIMIT = TransformersConfig(memory_limit_bytes=64 * MIB, device="cpu")
 
 @pytest.fixture
 def target(tmp_path: Path) -> Target:
-    (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
-    return resolve_one(parse_model(f"transformers:{tmp_path}", "bf16"))
+    folder = write_checkpoint(tmp_path / "tiny", QWEN2_TINY)
+    return resolve_one(parse_model(f"transformers:{folder}", "bf16"))
 
 
 def _finished(rig: RunContext, job: Job) -> Finished:
@@ -48,14 +47,14 @@ def _run(rig: RunContext, job: Job) -> Run:
 
 def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
-    setup = target.setup(TransformersConfig(cache="static"))
+    setup = target.setup(TransformersConfig(attention="eager"))
     run = _run(rig, Job(DECODE, target, setup, DecodeSettings(2000)))
     assert run.outcome is Outcome.COMPLETED
     assert isinstance(run.result, DecodeResult) and run.result.fit is not None and run.result.limit is not None
     assert run.result.fit.b_ms == pytest.approx(10, rel=0.05)
     assert run.subject.kv_bytes_per_token == 2 * 2 * 2 * 64 * 2  # layers, K and V, heads, head size, bytes
     assert run.memory.n_ctx == 2025 and run.memory.kv_bytes == 2025 * 1024
-    assert run.head.command.endswith(" bf16 -n 2000 --cache static --threads 2")
+    assert run.head.command.endswith(" bf16 -n 2000 --attention eager --threads 2")
     assert isinstance(workers[0].requests[0], LoadCheckpoint)
     assert run.run_id is not None
     assert read_run(store, store.load_run(run.run_id)).head.setup == setup.with_threads(2)
@@ -80,12 +79,9 @@ def _holding(n_made: int, n_proven: int) -> tuple[RunContext, list[FakeWorker]]:
     return fake_rig(None, dict.fromkeys(range(20), answer))
 
 
-@pytest.mark.parametrize(
-    "setup", [LIMIT, TransformersConfig(cache="static", memory_limit_bytes=64 * MIB, device="cpu")]
-)
-def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: TransformersConfig) -> None:
+def test_the_largest_cache_is_closed_in_on_and_proven(target: Target) -> None:
     rig, _ = _holding(n_made=30_000, n_proven=20_000)
-    run = _run(rig, Job(MAXCTX, target, target.setup(setup), MaxctxSettings(beyond_train=True)))
+    run = _run(rig, Job(MAXCTX, target, target.setup(LIMIT), MaxctxSettings(beyond_train=True)))
     assert run.outcome is Outcome.COMPLETED
     assert isinstance(run.result, MaxctxResult)
     assert (run.result.max_n_ctx, run.result.first_fail_n_ctx) == (19_968, 20_224)

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ggbench.extras.transformers.config_json import Config, read_layout
+from ggbench.extras.transformers.checkpoint import Checkpoint
+from ggbench.extras.transformers.config_json import Config
 from ggbench.extras.transformers.storage import METHODS
 
 QWEN2_TINY: Mapping[str, object] = {
@@ -21,8 +22,7 @@ def write_checkpoint(folder: Path, values: Mapping[str, object], method: str = "
     """Write config.json and safetensors, over several shards with an index."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(values))
-    parameters = read_layout(Config("test", values)).parameters
-    n_bytes = sum(part.n_bytes for each in parameters for part in METHODS[method].stored(each, "bf16"))
+    n_bytes = Checkpoint(Config("test", values), b"").model_file(METHODS[method]).file_bytes
     names = [f"model-{number + 1:05}-of-{n_shards:05}.safetensors" for number in range(n_shards)]
     for name in names if n_shards > 1 else ["model.safetensors"]:
         with (folder / name).open("wb") as file:

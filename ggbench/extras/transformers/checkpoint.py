@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from functools import cached_property
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from ggbench.errors import BadFile, UsageError
 from ggbench.extras.transformers.config_json import (
     CONFIG,
     DAMAGED_HINT,
-    TWIN_KEY,
     Config,
-    Layout,
-    Parameter,
     decode_object,
+    linear_module,
     parse_config,
     read_json,
-    read_layout,
+    unquantized_model,
 )
 from ggbench.extras.transformers.storage import METHODS, Method, method_by_name, stored_method
+from ggbench.gguf_file.ggml_types import tensor_bytes
+from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_count
@@ -50,17 +49,12 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         return self.config.name
 
     @cached_property
-    def layout(self) -> Layout:
-        return read_layout(self.config)
+    def unquantized(self) -> ModelFile:
+        return unquantized_model(self.config)
 
     @cached_property
     def method(self) -> Method:
         return stored_method(self.config)
-
-    @property
-    def is_twin(self) -> bool:
-        """Whether ggbench wrote the config; the weights are then random."""
-        return TWIN_KEY in self.config.values
 
     def dtype(self, method: Method) -> str:
         """Return the type of unconverted tensors and of the cache: `bf16`."""
@@ -98,22 +92,34 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         UsageError.
         """
         self._require_own(method)
-        layout, dtype = self.layout, self.dtype(method)
-        tensors: list[TensorInfo] = []
-        for each in self._converted(method):
-            type_name = method.name if each.is_converted and method.convert is not None else dtype
-            n_bytes = sum(part.n_bytes for part in method.stored(each, dtype))
-            tensors.append(TensorInfo(each.gguf_name, each.shape[::-1], type_name, n_bytes))
-        return ModelFile(
-            **asdict(layout.shape),
-            name=self.name,
+        tensors = tuple(self._stored(each, method) for each in self.unquantized.tensors)
+        return replace(
+            self.unquantized,
+            version=None,
             paths=() if self.folder is None else (self.folder,),
             file_bytes=self.file_bytes or sum(each.n_bytes or 0 for each in tensors),
-            architecture=layout.architecture,
-            metadata=dict(self.config.values) | ({"ggbench.twin": self.name} if self.is_twin else {}),
-            tensors=tuple(tensors),
+            metadata=dict(self.config.values),
+            tensors=tensors,
             header_sha256=hashlib.sha256(self.config_bytes).hexdigest(),
         )
+
+    def _stored(self, tensor: TensorInfo, method: Method) -> TensorInfo:
+        if method.converted_bytes is None or not self._is_converted(tensor, method):
+            dtype = self.dtype(method)
+            return replace(tensor, type_name=dtype, n_bytes=tensor_bytes(dtype, tensor.shape))
+        n_in, n_out = tensor.shape
+        return replace(tensor, type_name=method.name, n_bytes=method.converted_bytes(n_out, n_in))
+
+    def _is_converted(self, tensor: TensorInfo, method: Method) -> bool:
+        """Return whether the tensor is quantized: a linear layer that the checkpoint does not leave out."""
+        module, quantization = linear_module(tensor.name), self.config.quantization
+        if quantization is None:
+            return module is not None
+        if module is None:
+            is_output = tensor.name == tensor_name("OUTPUT")
+            return is_output and method.quant_method == "gptq" and quantization.flag("lm_head", False)
+        keys = ("modules_to_not_convert", "llm_int8_skip_modules")
+        return not any(left_out in module for key in keys for left_out in quantization.read(key, list[str], ()))
 
     def _require_own(self, method: Method) -> None:
         """Raise UsageError if it is quantized by another method."""
@@ -124,33 +130,12 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
                 f"use {own.name}, or the unquantized checkpoint",
             )
 
-    def _converted(self, method: Method) -> tuple[Parameter, ...]:
-        """Return the parameters; those excluded from its quantization are not marked as converted."""
-        quantization = self.config.quantization
-        if quantization is None:
-            return self.layout.parameters
-        keys = ("modules_to_not_convert", "llm_int8_skip_modules")
-        left_out = [each for key in keys for each in quantization.read(key, list[str], [])]
-        converts_output = method.quant_method == "gptq" and quantization.flag("lm_head", False)
-
-        def is_converted(parameter: Parameter) -> bool:
-            if parameter.name == "lm_head.weight":
-                return converts_output
-            return parameter.is_converted and not any(each in parameter.name for each in left_out)
-
-        return tuple(replace(each, is_converted=is_converted(each)) for each in self.layout.parameters)
-
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Read config.json, and find the safetensors, if any. Raises BadFile for a damaged or missing file."""
     name = sanitize(folder.name or str(folder))
     data = read_json(folder / CONFIG, name)
     return Checkpoint(parse_config(data, name), data, folder, _weight_bytes(folder, name))
-
-
-def checkpoint_of(config: Config) -> Checkpoint:
-    """Return the checkpoint of a config without known files."""
-    return Checkpoint(config, json.dumps(config.values, sort_keys=True).encode(), None)
 
 
 def _weight_bytes(folder: Path, name: str) -> int:

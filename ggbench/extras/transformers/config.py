@@ -20,10 +20,8 @@ from ggbench.engines.contract import (
     Workload,
     check_given,
 )
-from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
 
-CacheKind = Literal["dynamic", "static"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 TorchDevice = Literal["auto", "cpu", "cuda"]
 
@@ -43,7 +41,7 @@ _FAILURE_HINTS = {
 
 
 class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
-    """How Transformers loads a checkpoint on one device, and the cache it uses."""
+    """How Transformers loads a checkpoint on one device."""
 
     engine: ClassVar[str] = "transformers"
     program: ClassVar[str] = "Transformers"
@@ -56,16 +54,6 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """QUANT: the storage of the weights, one of `ggbench.extras.transformers.storage.METHODS`."""
     dtype: str = "bf16"
     """Type of unconverted tensors, activations and the cache: `bf16`, `f16`, `f32`."""
-    cache: Annotated[
-        CacheKind,
-        Option(
-            "",
-            "KV cache: grows with each token, or has the whole context from the start.",
-            FieldKind(metavar="dynamic|static"),
-            "checkpoint",
-        ),
-    ] = "dynamic"
-    """`dynamic` appends in every step; `static` allocates n_ctx cells, and every step attends to all of them."""
     attention: Annotated[
         Attention,
         Option(
@@ -76,10 +64,6 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
         ),
     ] = "sdpa"
     """Transformers' `attn_implementation`."""
-    torch_compile: Annotated[
-        bool, Option("", "Compile the decode steps; needs --cache static.", heading="checkpoint")
-    ] = False
-    """Prompts are not compiled."""
     device: Annotated[
         TorchDevice,
         Option(
@@ -114,11 +98,6 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     def type_v(self) -> str:
         return self.dtype
 
-    def check(self) -> None:
-        """Raise UsageError for a compiled decode with a growing cache: torch would keep recompiling."""
-        if self.torch_compile and self.cache == "dynamic":
-            raise UsageError("--torch-compile needs a cache that does not grow", "add --cache static")
-
     def check_holds(self, n_tokens: int) -> None:
         check_given(self.n_ctx, n_tokens)
 
@@ -145,13 +124,13 @@ class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
     stage: ClassVar[Stage] = "load"
 
     folder: str
-    """Folder with a config.json; without safetensors, random weights are generated."""
+    """Folder with a config.json and safetensors."""
     setup: TransformersConfig
     """The setup's memory limit is for model and caches, in addition to the worker's memory before the load."""
 
 
 class MakeCache(Request, frozen=True, tag="make_cache"):
-    """Replace the cache; a static one is allocated. Answered by `Allocated` and `Opened`."""
+    """Replace the cache. Answered by `Allocated` and `Opened`."""
 
     stage: ClassVar[Stage] = "context"
 

@@ -21,8 +21,6 @@ from ggbench.units import format_bytes
 _PROMPT_SEED = 1
 _WARM_UP = 512
 """Side of matrices whose product starts torch's threads before a memory limit would count their stacks."""
-_COMPILING_STEPS = 3
-"""Steps until torch.compile has seen different positions; run when creating the cache, so that no decode times them."""
 _PIECES = 64
 """Maximum number of pieces, of at least `_LEAST_PIECE`, to fill a growing cache: each one copies all before it."""
 _LEAST_PIECE = 512
@@ -41,8 +39,6 @@ class TransformersModel:
         self._setup = TransformersConfig()
         self._device = "cpu"
         self._model: Any = None
-        self._step: Any = None
-        """The model's forward, compiled if the setup asks for it."""
         self.cache: Any = None
         self.n_cells = 0
         """Cells per sequence in the cache."""
@@ -103,7 +99,6 @@ class TransformersModel:
         if setup.memory_limit_bytes is not None:
             self._limit(setup.memory_limit_bytes)
         self._model = load_model(folder, config, setup, self._device)
-        self._step = torch.compile(self._model.forward) if setup.torch_compile else self._model.forward
         state = self._model.state_dict().items()
         self._weight_bytes = _tensor_bytes([tensor for name, tensor in state if not name.endswith(_REMARKS)])
         if self.is_limited and self.left_bytes == 0:
@@ -112,17 +107,15 @@ class TransformersModel:
             raise Refusal("load", f"weights of {size} exceed the limit of {limit}", out_of_memory=True)
 
     def make_cache(self, setup: TransformersConfig) -> None:
-        """Create a cache for the setup's n_ctx. A dynamic one is filled once, to measure it, and emptied again."""
+        """Create a cache, fill it once with the setup's n_ctx to measure it, and empty it again."""
         self.cache = None
         self.release()
         if self._model is None or setup.n_ctx is None:
             raise Refusal("context", "no model is loaded")
         self._setup, self.n_cells = setup, setup.n_ctx // setup.n_seq_max
         self.clear()
-        for _ in self.fill(self.n_cells if setup.cache == "dynamic" else 1):
+        for _ in self.fill(self.n_cells):
             pass
-        for _ in range(min(_COMPILING_STEPS, self.n_cells - 1) if setup.torch_compile else 0):
-            self.timed_step(self.random_tokens(self._setup.n_seq_max, 1))
         self._kv_bytes = _tensor_bytes(
             [each for layer in self._layers() for each in (layer.keys, layer.values)]
         )
@@ -130,17 +123,11 @@ class TransformersModel:
         self.release()
 
     def clear(self) -> None:
-        """Empty the cache; a static one keeps its memory."""
-        from transformers import DynamicCache, StaticCache
+        """Replace the cache by an empty one, after the old one's memory is free."""
+        from transformers import DynamicCache
 
-        config = self._model.config.get_text_config(decoder=True)
-        if self._setup.cache == "dynamic":
-            self.cache = None
-            self.cache = DynamicCache(config=config)
-        elif self.cache is None:
-            self.cache = StaticCache(config=config, max_cache_len=self.n_cells)
-        else:
-            self.cache.reset()
+        self.cache = None
+        self.cache = DynamicCache(config=self._model.config.get_text_config(decoder=True))
 
     def release(self) -> None:
         if self._device == "cuda":
@@ -151,7 +138,7 @@ class TransformersModel:
 
         Contents change neither time nor memory. A dynamic cache grows piece by piece, as in a decode.
         """
-        self.forward(self.random_tokens(self._setup.n_seq_max, 1))
+        self.timed_step(self.random_tokens(self._setup.n_seq_max, 1))
         piece = max(_LEAST_PIECE, -(-n_tokens // _PIECES))
         first = [
             (layer, layer.keys[:, :, :1].clone(), layer.values[:, :, :1].clone()) for layer in self._layers()
@@ -164,14 +151,12 @@ class TransformersModel:
             filled += count
             yield filled / n_tokens
 
-    def forward(self, tokens: Any, *, compiled: bool = False) -> Any:  # noqa: ANN401 - tensors
-        """Return the logits of each sequence's last token, given the contents of the cache."""
-        run = self._step if compiled else self._model.forward
-        return run(input_ids=tokens, past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
-
-    def timed_step(self, tokens: Any, *, compiled: bool = True) -> tuple[Any, int]:  # noqa: ANN401
+    def timed_step(self, tokens: Any) -> tuple[Any, int]:  # noqa: ANN401 - tensors
+        """Return the logits of each sequence's last token, given the contents of the cache, and the nanoseconds."""
         before = time.perf_counter_ns()
-        logits = self.forward(tokens, compiled=compiled)
+        logits = self._model.forward(
+            input_ids=tokens, past_key_values=self.cache, use_cache=True, logits_to_keep=1
+        ).logits
         self.synchronize()
         return logits, time.perf_counter_ns() - before
 
@@ -184,7 +169,7 @@ class TransformersModel:
         self.clear()
         tokens = self.random_tokens(self._setup.n_seq_max, n_prompt)
         self.synchronize()
-        return self.timed_step(tokens, compiled=False)
+        return self.timed_step(tokens)
 
     def random_tokens(self, n_seqs: int, n_tokens: int) -> Any:  # noqa: ANN401
         """Return ids on the device, the same in every run: a row for each sequence."""
@@ -212,11 +197,6 @@ def _tensor_bytes(tensors: list[Any]) -> int:
     return sum(sizes.values())
 
 
-_SEED = 20240601
-_TILE = 1 << 20
-"""Random numbers, generated once and repeated: values do not affect the time, and 7 billion take a minute."""
-_STD = 0.02
-"""`initializer_range` of most configs, which keeps activations of a random model finite."""
 _CONVERTED = frozenset({"int8", "nf4", "nf4-dq"})
 """Methods of bitsandbytes, which convert at load."""
 _NEEDS_CUDA = frozenset({"gptq-int4", "gptq-int8", "awq-int4"})
@@ -242,24 +222,19 @@ def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str
 
     if setup.method in _NEEDS_CUDA and device == "cpu":
         raise Refusal("load", f"{setup.method} needs a CUDA GPU, but torch sees none")
-    options = {
-        "dtype": torch_dtype(setup.dtype),
-        "attn_implementation": setup.attention,
-        "trust_remote_code": setup.trust_remote_code,
-    }
-    files = list(folder.glob("*.safetensors"))
-    if not files:  # random weights are not stored
-        config.__dict__.pop("quantization_config", None)
-    loaded = options | {"device_map": {"": device}} | _quantization(config, setup)
-    if files:
-        with beside_the_limit(sum(file.stat().st_size for file in files)):  # mapped while they are read
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, config=config, local_files_only=True, use_safetensors=True, **loaded
-            )
-    elif setup.method in _NEEDS_CUDA:
-        raise Refusal("load", f"ggbench cannot generate random weights for {setup.method}; give a checkpoint")
-    else:
-        model = _random_model(config, options, loaded, device)
+    files = folder.glob("*.safetensors")
+    with beside_the_limit(sum(file.stat().st_size for file in files)):  # mapped while they are read
+        model = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            local_files_only=True,
+            use_safetensors=True,
+            device_map={"": device},
+            dtype=torch_dtype(setup.dtype),
+            attn_implementation=setup.attention,
+            trust_remote_code=setup.trust_remote_code,
+            **_quantization(config, setup),
+        )
     model.eval()
     return model
 
@@ -268,52 +243,6 @@ def torch_dtype(name: str) -> Any:  # noqa: ANN401
     import torch
 
     return {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[name]
-
-
-def fill_randomly(model: Any, device: Any, dtype: Any) -> None:  # noqa: ANN401
-    """Give every parameter of a model on `meta` memory and values: matrices normal, norms one, biases zero.
-
-    Tied parameters stay tied.
-    """
-    import torch
-
-    generator = torch.Generator().manual_seed(_SEED)
-    tile = (torch.randn(_TILE, generator=generator) * _STD).to(dtype).to(device)
-    made: dict[int, Any] = {}
-    model.tie_weights()
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is None:
-                continue
-            if id(parameter) not in made:
-                values = torch.empty(parameter.shape, dtype=dtype, device=device)
-                if parameter.dim() < 2:
-                    values.fill_(0.0 if name == "bias" else 1.0)
-                else:
-                    for part in values.view(-1).split(_TILE):
-                        part.copy_(tile[: part.numel()])
-                made[id(parameter)] = torch.nn.Parameter(values, requires_grad=False)
-            module._parameters[name] = made[id(parameter)]
-    model.to(device)  # buffers, which are small and computed from the config
-
-
-def _random_model(config: Any, options: dict[str, Any], loaded: dict[str, Any], device: str) -> Any:  # noqa: ANN401
-    """Return a model with random weights, converted if `loaded` (the options of a load from files) say so."""
-    import torch
-    from accelerate import init_empty_weights
-    from transformers import AutoModelForCausalLM
-
-    with init_empty_weights(include_buffers=False):
-        model = AutoModelForCausalLM.from_config(config, **options)
-    dtype = options["dtype"]
-    if "quantization_config" not in loaded:
-        fill_randomly(model, torch.device(device), dtype)
-        return model
-    n_bytes = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
-    with beside_the_limit(n_bytes):  # conversion needs a file
-        fill_randomly(model, torch.device("cpu"), dtype)
-        kind, state, model = type(model), model.state_dict(), None  # the Auto class needs a folder
-        return kind.from_pretrained(None, config=config, state_dict=state, **loaded)
 
 
 def _quantization(config: Any, setup: TransformersConfig) -> dict[str, Any]:  # noqa: ANN401

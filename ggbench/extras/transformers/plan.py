@@ -16,7 +16,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.extras.transformers.config import TransformersConfig
-from ggbench.extras.transformers.models import FoundCheckpoint, find_checkpoint, planned_methods, wanted_methods
+from ggbench.extras.transformers.models import FoundCheckpoint, find_checkpoint, wanted_methods
 from ggbench.extras.transformers.storage import Method
 from ggbench.fields import config_options, reproduce
 from ggbench.gguf_file.model_file import ModelFile
@@ -49,7 +49,7 @@ def plan_model(
     found = find_checkpoint(ref, hub=hub.access())
     methods = wanted_methods(found, ref)
     request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
-    rows = plan_checkpoint(ref.label, found, methods or planned_methods(found), request)
+    rows = plan_checkpoint(ref.label, found, methods or found.checkpoint.methods(), request)
     sources = {
         "weights": "config.json, and the storage of each method",
         "kv_and_compute": "K and V by formula, a static cache; Transformers allocates the rest as it runs",

@@ -13,8 +13,7 @@ only inside the blocks.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated
 
@@ -22,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import UnknownName, Unsupported
-from ggbench.extras.transformers.config_json import Config, Parameter
+from ggbench.extras.transformers.config_json import Config
 from ggbench.text import shorten
 
 GROUP = 128
@@ -31,89 +30,54 @@ _BLOCK = 64
 """Number of weights per absmax of nf4: the default of bitsandbytes."""
 _NESTED_BLOCK = 256
 _WORD_BITS = 32
-
-_DTYPE_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I8": 1, "U8": 1}
-
-
-class Stored(msgspec.Struct, frozen=True):
-    name: str
-    """`model.layers.0.self_attn.q_proj.qweight`."""
-    dtype: str
-    """Safetensors' name, one of `_DTYPE_BYTES`."""
-    shape: tuple[int, ...]
-    """In torch's order: outputs first in an unquantized matrix."""
-
-    @property
-    def n_bytes(self) -> int:
-        return math.prod(self.shape) * _DTYPE_BYTES[self.dtype]
+_F32_BYTES, _F16_BYTES = 4, 2
 
 
 class Method(msgspec.Struct, frozen=True):
     name: str
     dtype: str | None
     """Type of unconverted parameters; None for the config's, or two bytes if not stated."""
-    convert: Callable[[Parameter], Iterator[Stored]] | None = None
-    """Yields the stored parts of a converted matrix; None if it is stored like the rest."""
+    converted_bytes: Callable[[int, int], int] | None = None
+    """Bytes stored for a converted matrix of this many outputs and inputs; None if it is stored like the rest."""
     quant_method: str | None = None
     """`quant_method` in the checkpoint's `quantization_config`; None if it is not quantized."""
 
-    def stored(self, parameter: Parameter, dtype: str) -> tuple[Stored, ...]:
-        """Return the stored parts of a parameter; `dtype` is a config's, `bf16`. Raises Unsupported."""
-        if parameter.is_converted and self.convert is not None:
-            return tuple(self.convert(parameter))
-        return (Stored(parameter.name, (self.dtype or dtype).upper(), parameter.shape),)
+
+def _int8(n_out: int, n_in: int) -> int:
+    return n_out * n_in + n_out * _F32_BYTES
 
 
-def _int8(parameter: Parameter) -> Iterator[Stored]:
-    yield Stored(parameter.name, "I8", parameter.shape)
-    yield Stored(_beside(parameter, "SCB"), "F32", (parameter.shape[0],))
+def _nf4(n_out: int, n_in: int) -> int:
+    n_weights = n_out * n_in
+    return -(-n_weights // 2) + _n_blocks(n_out, n_in) * _F32_BYTES + 16 * _F32_BYTES
 
 
-def _nf4(parameter: Parameter, *, twice: bool = False) -> Iterator[Stored]:
-    name, n_blocks = parameter.name, -(-parameter.n_elements // _BLOCK)
-    yield Stored(name, "U8", (-(-parameter.n_elements // 2), 1))
-    yield Stored(f"{name}.absmax", "U8" if twice else "F32", (n_blocks,))
-    if twice:
-        yield Stored(f"{name}.nested_absmax", "F32", (-(-n_blocks // _NESTED_BLOCK),))
-        yield Stored(f"{name}.nested_quant_map", "F32", (256,))
-    yield Stored(f"{name}.quant_map", "F32", (16,))
+def _nf4_twice(n_out: int, n_in: int) -> int:
+    """Return the bytes with double quantization: a byte for each absmax, and a table of 256 for those."""
+    n_blocks = _n_blocks(n_out, n_in)
+    nested = -(-n_blocks // _NESTED_BLOCK) + 256
+    return _nf4(n_out, n_in) - n_blocks * (_F32_BYTES - 1) + nested * _F32_BYTES
 
 
-def gptq(parameter: Parameter, bits: int = 4, group: int | None = GROUP) -> Iterator[Stored]:
-    """Yield the parts that GPTQ stores of a matrix, inputs packed; a `group` of None is a whole row. Raises
-    Unsupported.
-    """
-    n_out, n_in, n_groups = _grouped(parameter, "GPTQ", bits, group)
-    yield Stored(_beside(parameter, "qweight"), "I32", (n_in * bits // _WORD_BITS, n_out))
-    yield Stored(_beside(parameter, "qzeros"), "I32", (n_groups, n_out * bits // _WORD_BITS))
-    yield Stored(_beside(parameter, "scales"), "F16", (n_groups, n_out))
-    yield Stored(_beside(parameter, "g_idx"), "I32", (n_in,))
+def _n_blocks(n_out: int, n_in: int) -> int:
+    return -(-n_out * n_in // _BLOCK)
 
 
-def awq(parameter: Parameter, group: int | None = GROUP) -> Iterator[Stored]:
-    """Yield the parts that 4-bit AWQ stores of a matrix, outputs packed; a `group` of None is a whole row. Raises
-    Unsupported.
-    """
-    n_out, n_in, n_groups = _grouped(parameter, "AWQ", 4, group)
-    yield Stored(_beside(parameter, "qweight"), "I32", (n_in, n_out * 4 // _WORD_BITS))
-    yield Stored(_beside(parameter, "qzeros"), "I32", (n_groups, n_out * 4 // _WORD_BITS))
-    yield Stored(_beside(parameter, "scales"), "F16", (n_groups, n_out))
+def _gptq(n_out: int, n_in: int, *, bits: int = 4, group: int = GROUP) -> int:
+    """Return the bytes of packed weights, of zeros and scales for each group, and of each input's group."""
+    return _in_groups(n_out, n_in, bits, group) + n_in * 4
 
 
-def _beside(parameter: Parameter, suffix: str) -> str:
-    return f"{parameter.name.rpartition('.')[0]}.{suffix}"
-
-
-def _grouped(parameter: Parameter, method: str, bits: int, group: int | None) -> tuple[int, int, int]:
-    """Return outputs, inputs and groups of a row, which must consist of complete groups. Raises Unsupported."""
-    n_out, n_in = parameter.shape
-    size = group or n_in
+def _in_groups(n_out: int, n_in: int, bits: int, group: int = GROUP) -> int:
+    """Return the bytes of packed weights, zeros and scales; a `group` of -1 is a whole row. Raises Unsupported."""
+    size = n_in if group == -1 else group
     if n_in % size or n_out * bits % _WORD_BITS or n_in * bits % _WORD_BITS:
         raise Unsupported(
-            f"{parameter.name} of {n_out} x {n_in} cannot be {method} in groups of {size}",
+            f"a matrix of {n_out} x {n_in} cannot be packed in groups of {size}",
             "use bf16, int8 or nf4, which have no such groups",
         )
-    return n_out, n_in, n_in // size
+    n_groups = n_in // size
+    return (n_in + n_groups) * n_out * bits // 8 + n_groups * n_out * _F16_BYTES
 
 
 METHODS: Mapping[str, Method] = {
@@ -124,9 +88,9 @@ METHODS: Mapping[str, Method] = {
         Method("f32", "f32"),
         Method("int8", None, _int8, "bitsandbytes"),
         Method("nf4", None, _nf4, "bitsandbytes"),
-        Method("nf4-dq", None, partial(_nf4, twice=True), "bitsandbytes"),
-        Method("gptq-int4", "f16", gptq, "gptq"),
-        Method("awq-int4", "f16", awq, "awq"),
+        Method("nf4-dq", None, _nf4_twice, "bitsandbytes"),
+        Method("gptq-int4", "f16", _gptq, "gptq"),
+        Method("awq-int4", "f16", partial(_in_groups, bits=4), "awq"),
     )
 }
 """QUANT of a checkpoint, in the order of tables; `nf4-dq` is nf4 with double quantization."""
@@ -175,6 +139,5 @@ def _packed(stated: Config, kind: str) -> Method | None:
     layout = stated.read("version" if kind == "awq" else "checkpoint_format", str, "gemm").lower()
     if bits not in _BITS[kind] or -1 < group < 8 or layout not in ("gemm", "gptq", "gptq_v2"):
         return None
-    size = None if group == -1 else group
-    convert = partial(gptq, bits=bits, group=size) if kind == "gptq" else partial(awq, group=size)
-    return replace(METHODS[f"{kind}-int4"], name=f"{kind}-int{bits}", convert=convert)
+    stored = partial(_gptq if kind == "gptq" else _in_groups, bits=bits, group=group)
+    return replace(METHODS[f"{kind}-int4"], name=f"{kind}-int{bits}", converted_bytes=stored)

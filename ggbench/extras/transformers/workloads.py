@@ -101,7 +101,7 @@ def _prove_context(model: TransformersModel, request: ProveContext, emit: Emit) 
     model.clear()
     for share in model.fill(n_cells - n_batch - 1):
         emit(Proving(share))
-    model.timed_step(model.random_tokens(1, n_batch), compiled=False)
+    model.timed_step(model.random_tokens(1, n_batch))
     model.timed_step(model.random_tokens(1, 1))
     full = int(model.cache.get_seq_length()) == n_cells
     left_bytes = model.left_bytes

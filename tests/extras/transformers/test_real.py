@@ -4,16 +4,15 @@ import importlib.util
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.contract import BatchedDecode, Decode, Prefill, ProveContext, Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engines.events import Allocated, ContextProven, Event, Opened, PromptRead, Ready, Steps
+from ggbench.engines.events import Allocated, ContextProven, Event, PromptRead, Ready, Steps
 from ggbench.engines.process import WorkerProcess
 from ggbench.extras.transformers.checkpoint import read_checkpoint
 from ggbench.extras.transformers.config import TransformersConfig
@@ -32,9 +31,16 @@ CONVERTED = ("int8", "nf4", "nf4-dq")
 """What bitsandbytes makes of weights at load."""
 
 
-def _folder(tmp_path: Path, values: Mapping[str, object]) -> Path:
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    return tmp_path
+def _folder(folder: Path, values: Mapping[str, object], **changes: object) -> Path:
+    """Save a model with random weights, then change its config.json."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shape = {key: value for key, value in values.items() if key not in ("architectures", "model_type", "torch_dtype")}
+    config = AutoConfig.for_model("qwen2", **shape)
+    AutoModelForCausalLM.from_config(config).bfloat16().save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return folder
 
 
 @pytest.fixture
@@ -55,14 +61,13 @@ def _open(engine: TransformersEngine, folder: Path, setup: TransformersConfig) -
 
 
 @pytest.mark.parametrize("method", ["bf16", "f32", *CONVERTED])
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_prompts_and_decodes_are_timed_and_memory_is_what_the_config_says(
-    tmp_path: Path, engine: TransformersEngine, method: str, cache: str
+    tmp_path: Path, engine: TransformersEngine, method: str
 ) -> None:
     _need_packages(method)
     folder = _folder(tmp_path, QWEN2_TINY)
     dtype = METHODS[method].dtype or "bf16"
-    setup = TransformersConfig(method, dtype, cache, device="cpu", threads=1, n_ctx=64)  # type: ignore[arg-type]
+    setup = TransformersConfig(method, dtype, device="cpu", threads=1, n_ctx=64)
     opened = _open(engine, folder, setup)
     assert opened[-1] == Completed()
     allocated = [event for event in opened if isinstance(event, Allocated)][-1]
@@ -86,7 +91,7 @@ def test_sequences_are_decoded_together_and_a_context_is_proven(tmp_path: Path, 
     events = list(engine.run(BatchedDecode(8, 10, 4)))
     assert events[-1] == Completed()
     assert sum(len(event.step_ns) for event in events if isinstance(event, Steps)) == 10
-    reopened = _open(engine, folder, TransformersConfig(device="cpu", threads=1, n_ctx=700, cache="dynamic"))
+    reopened = _open(engine, folder, TransformersConfig(device="cpu", threads=1, n_ctx=700))
     assert not any(isinstance(event, Ready) for event in reopened)
     (proven,) = [event for event in engine.run(ProveContext()) if isinstance(event, ContextProven)]
     assert proven.full
@@ -96,7 +101,7 @@ def test_a_cache_beyond_the_limit_is_out_of_memory_and_the_worker_goes_on(
     tmp_path: Path, engine: TransformersEngine
 ) -> None:
     folder = _folder(tmp_path, QWEN2_TINY)
-    limited = TransformersConfig(device="cpu", threads=1, memory_limit_bytes=256 * MIB, cache="static", n_ctx=1 << 20)
+    limited = TransformersConfig(device="cpu", threads=1, memory_limit_bytes=256 * MIB, n_ctx=1 << 20)
     ending = _open(engine, folder, limited)[-1]
     assert isinstance(ending, OutOfMemory) and ending.alive
     assert ending.stage == "context"
@@ -114,9 +119,7 @@ def test_weights_beyond_the_limit_are_out_of_memory_in_the_load(tmp_path: Path, 
 
 def test_a_prompt_beyond_the_limit_is_out_of_memory(tmp_path: Path, engine: TransformersEngine) -> None:
     folder = _folder(tmp_path, {**QWEN2_TINY, "max_position_embeddings": 1 << 16})
-    setup = TransformersConfig(
-        device="cpu", threads=1, attention="eager", memory_limit_bytes=300 * MIB, cache="static", n_ctx=16_384
-    )
+    setup = TransformersConfig(device="cpu", threads=1, attention="eager", memory_limit_bytes=300 * MIB, n_ctx=16_384)
     assert _open(engine, folder, setup)[-1] == Completed()
     ending = list(engine.run(Prefill(16_000)))[-1]
     assert isinstance(ending, OutOfMemory) and ending.stage == "prefill"
@@ -153,60 +156,6 @@ def test_what_cannot_be_loaded_is_one_line(
 
         if torch.cuda.is_available():
             pytest.skip("torch sees a GPU")
-    ending = _open(engine, _folder(tmp_path, {**QWEN2_TINY, **values}), setup)[-1]
+    ending = _open(engine, _folder(tmp_path, QWEN2_TINY, **values), setup)[-1]
     assert isinstance(ending, Failed)
     assert words in ending.message and "\n" not in ending.message
-
-
-def test_what_torch_compiles_is_compiled_with_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    from ggbench.extras.transformers.model import TransformersModel
-
-    compiled: list[tuple[int, ...]] = []
-
-    def compile_step(forward: Callable[..., object]) -> Callable[..., object]:
-        def run(**options: Any) -> object:  # noqa: ANN401
-            compiled.append(tuple(options["input_ids"].shape))
-            return forward(**options)
-
-        return run
-
-    monkeypatch.setattr(torch, "compile", compile_step)
-    setup = replace(CPU, cache="static", torch_compile=True, n_ctx=64)
-    model = TransformersModel()
-    model.load(_folder(tmp_path, QWEN2_TINY), setup)
-    model.make_cache(setup)
-    assert compiled == [(1, 1)] * 3
-    model.read_prompts(8)
-    assert compiled == [(1, 1)] * 3
-    assert model.cache.get_seq_length() == 8
-
-
-def test_what_is_converted_need_not_fit_into_the_limit(tmp_path: Path, engine: TransformersEngine) -> None:
-    """Random weights are made unquantized first, which a file would hold outside of memory."""
-    _need_packages("nf4")
-    folder = _folder(tmp_path, {**QWEN2_TINY, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 12})
-    limited = TransformersConfig("nf4", "bf16", device="cpu", threads=1, memory_limit_bytes=300 * MIB, n_ctx=64)
-    checkpoint = read_checkpoint(folder)
-    assert (checkpoint.model_file(METHODS["bf16"]).weight_bytes or 0) > 300 * MIB
-    assert _open(engine, folder, limited)[-1] == Completed()
-    ending = _open(engine, folder, replace(limited, method="bf16"))[-1]
-    assert isinstance(ending, OutOfMemory) and ending.stage == "load"
-
-
-@pytest.mark.parametrize("method", ["bf16", *CONVERTED])
-def test_a_trained_checkpoint_is_loaded_as_it_was_saved(
-    tmp_path: Path, engine: TransformersEngine, method: str
-) -> None:
-    _need_packages(method)
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    values = {key: value for key, value in QWEN2_TINY.items() if key not in ("architectures", "model_type")}
-    AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **values)).save_pretrained(tmp_path)
-    opened = _open(engine, tmp_path, TransformersConfig(method, "bf16", device="cpu", threads=1, n_ctx=64))
-    assert opened[-1] == Completed()
-    allocated = [event for event in opened if isinstance(event, Allocated)][-1]
-    assert allocated.tensor_bytes == read_checkpoint(tmp_path).model_file(METHODS[method]).weight_bytes
-    assert any(isinstance(event, Opened) for event in opened)
-    assert list(engine.run(Decode(8, 4)))[-1] == Completed()
