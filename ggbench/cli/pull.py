@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, HubOptions, model_arguments, offline_option, option, output_options
+from ggbench.commands.options import HubOptions, model_arguments, offline_option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
-from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -21,37 +20,17 @@ if TYPE_CHECKING:
     from ggbench.models.sources import FoundVariant
 
 
-def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -> Path | None:
-    """Expand `~` in DIR. Raises UsageError for a file."""
-    if folder is None:
-        return None
-    from ggbench.hub.part_file import file_bytes
-    from ggbench.paths import expand_path
-
-    folder = expand_path(str(folder))
-    if file_bytes(folder) is not None:
-        raise UsageError(f"--to {sanitize(str(folder))} is a file", "give a folder; it is created if missing")
-    return folder
-
-
 @click.command(
     cls=DocumentedCommand,
     examples="""
     ggbench pull qwen2.5-7b q4_k_m
-    ggbench pull org/name-GGUF q8_0 --to ~/models
+    ggbench pull org/name-GGUF q8_0
     """,
 )
 @model_arguments
-@option(
-    "--to folder",
-    "Put the files into this folder. Default: Hugging Face's cache, which llama.cpp and others use too.",
-    PATH,
-    callback=_folder,
-    metavar="DIR",
-)
 @offline_option
 @output_options
-def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:
+def command(ref: ModelRef, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a Hub repo org/name or a catalog id, and print their paths.
 
     QUANTS may be omitted if the repo has only one.
@@ -60,8 +39,9 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     after its SHA-256 has been verified. A gated or private repo needs `hf auth login` once; ggbench neither asks for a
     token nor shows one.
 
-    Partial files are blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models ORG/NAME` shows how
-    much has arrived. Do not run `hf cache prune` during a pull: it deletes them.
+    Files go into Hugging Face's cache, which llama.cpp and others use too; HF_HUB_CACHE names another folder. Partial
+    files are blobs/<sha256>.ggbench.incomplete there; `ggbench models ORG/NAME` shows how much has arrived. Do not run
+    `hf cache prune` during a pull: it deletes them.
     """
     from ggbench.commands.output import interruptible
     from ggbench.show.model_documents import PULLED, pulled_row
@@ -74,9 +54,8 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     rows = []
     for index, variant in enumerate(found):
         title = f"[{index + 1}/{len(found)}] {variant.repo} {variant.selector}"
-        pulled = _pull(title, variant, folder, access, output)
-        outcomes = {arrival.outcome for _, arrival in pulled}
-        key = outcomes.pop() if len(outcomes) == 1 else "downloaded"
+        pulled = _pull(title, variant, access, output)
+        key = "downloaded" if any(arrival.moved_bytes for _, arrival in pulled) else "already_here"
         output.notice(say(f"pull.{key}", title=title, size=format_bytes(variant.variant.file_bytes)))
         rows.append(pulled_row(variant, pulled))
         if not output.as_json:
@@ -110,7 +89,7 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
 
 
 def _pull(
-    title: str, found: FoundVariant, folder: Path | None, access: HubAccess, output: Output
+    title: str, found: FoundVariant, access: HubAccess, output: Output
 ) -> tuple[tuple[Path, FileProgress], ...]:
     """Download the files, and return their paths and how each was obtained; Ctrl-C ends the command."""
     import threading
@@ -119,11 +98,8 @@ def _pull(
     from ggbench.commands.downloads import download_progress
     from ggbench.commands.output import DOWNLOAD_INTERRUPTED
     from ggbench.commands.process import interrupt_sets
-    from ggbench.hub.download import FileProgress, download
+    from ggbench.hub.download import download
 
-    if folder is None and found.paths is not None:
-        there = [FileProgress(file, file.n_bytes) for file in found.variant.files]
-        return tuple(zip(found.paths, there, strict=True))
     cancel = threading.Event()
     arrived: tuple[FileProgress, ...] = ()
     with (
@@ -138,7 +114,7 @@ def _pull(
             on_progress(files)
 
         paths = download(
-            access, found.listing, found.variant, to=folder, on_progress=on_file_progress, cancel=cancel.is_set
+            access, found.listing, found.variant, on_progress=on_file_progress, cancel=cancel.is_set
         )
         return tuple(zip(paths, arrived, strict=True))
     output.notice(DOWNLOAD_INTERRUPTED)

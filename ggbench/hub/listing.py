@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -77,20 +78,7 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
     Offline, return the cached listing. Raises UsageError for an invalid repo name and for a repo without GGUF, BadFile
     for a path outside its folder, NetworkError for everything else.
     """
-    if not _is_name(repo):
-        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "write it as ORG/NAME")
-    kept = cached_listing(access, repo, revision) if access.offline else None
-    if kept is not None:
-        return kept
-    info = _contents(access, repo, revision, _listing_of(repo, revision))
-    if not _is_name(info.id):
-        raise NetworkError(
-            f"the Hub returned an invalid name for {repo}", "check the repo's name on the Hub, and HF_ENDPOINT"
-        )
-    listing = _listing(info, revision)
-    for key in {revision, listing.commit}:
-        _cache_listing(access, repo, key, replace(listing, revision=key))
-    return listing
+    return _list(access, repo, revision, _listing, "")
 
 
 def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> RepoListing:
@@ -99,14 +87,32 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     Offline, return the cached one. Raises UsageError for an invalid name and a repo without config.json, else
     NetworkError.
     """
+    return _list(access, repo, revision, _checkpoint, _CHECKPOINT)
+
+
+def _list(
+    access: HubAccess, repo: str, revision: str, read: Callable[[_Info, str], RepoListing], prefix: str
+) -> RepoListing:
     if not _is_name(repo):
-        raise UsageError(
-            f"{shorten(repo, 100)!r} is not a valid repo name", "write it as transformers:ORG/NAME"
-        )
-    kept = cached_listing(access, repo, f"{_CHECKPOINT}{revision}") if access.offline else None
+        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "write it as ORG/NAME")
+    kept = cached_listing(access, repo, f"{prefix}{revision}") if access.offline else None
     if kept is not None:
         return kept
-    info = _contents(access, repo, revision, _listing_of(repo, revision))
+    at = "" if revision == "main" else f" at {shorten(revision, 60)}"
+    info = _contents(access, repo, revision, f"listing {sanitize(repo)}{at}")
+    if not _is_name(info.id):
+        raise NetworkError(
+            f"the Hub returned an invalid name for {repo}", "check the repo's name on the Hub, and HF_ENDPOINT"
+        )
+    listing = read(info, revision)
+    for key in {revision, listing.commit}:
+        content = msgspec.json.encode(replace(listing, revision=key))
+        for name in {repo, listing.repo}:  # two names of a renamed repo
+            put_cached(_cache_path(access, name, f"{prefix}{key}"), content)
+    return listing
+
+
+def _checkpoint(info: _Info, revision: str) -> RepoListing:
     by_path = {entry.path: entry for entry in info.siblings if _CHECKPOINT_FILE.fullmatch(entry.path)}
     if "config.json" not in by_path:
         raise UsageError(
@@ -119,9 +125,7 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
         }
     files = tuple(_repo_file(by_path[path]) for path in sorted(by_path))
     variant = RepoVariant("checkpoint", None, files)
-    listing = RepoListing(info.id, revision, info.sha, (variant,), (), len(info.siblings) - len(files), _now())
-    _cache_listing(access, repo, f"{_CHECKPOINT}{revision}", listing)
-    return listing
+    return RepoListing(info.id, revision, info.sha, (variant,), (), len(info.siblings) - len(files), _now())
 
 
 def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
@@ -185,10 +189,6 @@ def _is_name(repo: str) -> bool:
     return _REPO.fullmatch(repo) is not None and ".." not in repo and "--" not in repo
 
 
-def _listing_of(repo: str, revision: str) -> str:
-    return f"listing {sanitize(repo)}" + ("" if revision == "main" else f" at {shorten(revision, 60)}")
-
-
 def _contents(access: HubAccess, repo: str, revision: str, doing: str) -> _Info:
     """Return the commit of a revision and all its files. Source: `HfApi.repo_info` with `files_metadata`."""
     access.require_network(doing)
@@ -243,9 +243,3 @@ def _check_path(path: str, repo: str) -> None:
 def _cache_path(access: HubAccess, repo: str, revision: str) -> Path:
     asked = "\n".join((access.endpoint, repo.lower(), revision))
     return access.listings_dir / f"{hashlib.sha256(asked.encode('utf-8', 'replace')).hexdigest()[:32]}.json"
-
-
-def _cache_listing(access: HubAccess, repo: str, revision: str, listing: RepoListing) -> None:
-    """Cache the listing of a revision, under both names of a renamed repo."""
-    for name in {repo.lower(), listing.repo.lower()}:
-        put_cached(_cache_path(access, name, revision), msgspec.json.encode(listing))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PART_SUFFIX = ".ggbench.incomplete"
 """Ends in the suffix that huggingface_hub's commands recognize as an interrupted download."""
 RESUME_HINT = "received data is kept; run the same command to continue"
-OTHER_FOLDER_HINT = "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR"
+OTHER_FOLDER_HINT = "choose another folder with HF_HUB_CACHE"
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_BYTES = 1 << 20
@@ -62,25 +62,20 @@ class PartFile:
             self.n_bytes = os.fstat(self._descriptor).st_size
             """Bytes received so far."""
         self.moved_bytes = 0
-        """Bytes appended since it was opened, without copies."""
-        self.copied_bytes = 0
-        """Bytes copied from another local file since it was opened."""
+        """Bytes appended since it was opened."""
         if self.n_bytes > file.n_bytes:
             self.restart()
 
-    def append(self, data: bytes, *, is_copy: bool = False) -> None:
+    def append(self, data: bytes) -> None:
         """Write data through to the file; bytes beyond the file's end are dropped."""
-        appended = view = memoryview(data)[: self.missing_bytes]
+        view = memoryview(data)[: self.missing_bytes]
+        self.moved_bytes += len(view)
         with disk_errors(self.path.parent):
             while view:
                 # Write at an offset, not at the end, so a second writer is harmless if locks are ignored.
                 n_written = os.pwrite(self._descriptor, view, self.n_bytes)
                 self.n_bytes += n_written
                 view = view[n_written:]
-        if is_copy:
-            self.copied_bytes += len(appended)
-        else:
-            self.moved_bytes += len(appended)
 
     @property
     def missing_bytes(self) -> int:
@@ -115,18 +110,6 @@ def file_bytes(path: Path) -> int | None:
     except OSError:
         return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
-
-
-def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
-    """Return whether a local file has the size and hash of the repo's; calls `check` meanwhile, which may raise."""
-    if file_bytes(path) != file.n_bytes:
-        return False
-    try:
-        content = path.open("rb", buffering=0)
-    except OSError:
-        return False
-    with content:
-        return _content_hash(content.fileno(), file, check) == file.etag
 
 
 @contextmanager

@@ -130,10 +130,9 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
                 (["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)], _is_gguf),
                 (["report", "1", "-o", str(target.with_suffix(".html")), "--force"], _is_page),
                 (["export", "1", "--format", "json", "-o", str(target.with_suffix(".json")), "--force"], _is_json),
-                (["pull", f"hf:{_REPO}", "q8_0", "--to", str(target)], _is_nothing),
                 (["pull", f"hf:{_REPO}", "q8_0"], _is_nothing),
                 (["import", str(Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json")], _is_json),
-            )[number % 6]
+            )[number % 5]
             if "--force" in words:
                 Path(words[-2]).write_bytes(old)
             after_s = draw.uniform(0.1, 2.0)

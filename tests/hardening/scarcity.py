@@ -95,7 +95,6 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
                 ["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)],
                 ["report", "1", "-o", str(target.with_suffix(".html"))],
                 ["export", "1", "--format", "json", "-o", str(target.with_suffix(".json"))],
-                ["pull", f"hf:{_REPO}", "q8_0", "--to", str(target)],
                 ["pull", f"hf:{_REPO}", "q8_0"],
                 ["import", str(Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json")],
                 ["models", str(model.parent)],

@@ -34,7 +34,6 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
                 ["decode", str(model), "-n", "120", "--bandwidth", "20GB/s", "--json"],
                 ["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(folder / f"twins-{number}")],
                 ["pull", f"hf:{_REPO}", "q8_0"],
-                ["pull", f"hf:{_REPO}", "q8_0", "--to", str(folder / f"to-{number}")],
                 ["models", str(model.parent), "--json"],
                 ["results", "--json"],
             ):
@@ -55,7 +54,7 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
     for path in folder.glob("twins-*/*.gguf"):
         if read_model_file(path).missing_bytes:
             row.unverified_bytes += path.stat().st_size
-    for path in [*folder.glob("to-*/*.gguf"), *paths.headers_dir().parent.glob("**/blobs/*")]:
+    for path in paths.headers_dir().parent.glob("**/blobs/*"):
         held = path.read_bytes()
         if held != content and hashlib.sha256(held).hexdigest() != path.name:
             row.unverified_bytes += path.stat().st_size
