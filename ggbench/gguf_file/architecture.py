@@ -16,22 +16,20 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.gguf_file.model_file import LayerState, ModelShape, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 
-RECURRENT_LAYERS = "{arch}.attention.recurrent_layers"
-_NUM_LOOPS = "{arch}.num_loops"
-_COMPRESS_RATIOS = "{arch}.attention.compress_ratios"
-_KEY_LENGTH_MLA_SWA = "{arch}.attention.key_length_mla_swa"
+RECURRENT_LAYERS = "attention.recurrent_layers"
+_NUM_LOOPS = "num_loops"
+_COMPRESS_RATIOS = "attention.compress_ratios"
+_KEY_LENGTH_MLA_SWA = "attention.key_length_mla_swa"
 """Keys of llama.cpp's llama-arch.cpp (`LLM_KV_NAMES`) that gguf 0.19 does not have."""
 
 _LARGEST = 1 << 31
 
 
 class TypedMetadata:
-    """The values of one architecture; keys are gguf's, `{arch}.block_count`."""
+    """The values of one architecture; keys are those after its name, `block_count`."""
 
     def __init__(self, name: str, architecture: str, values: Mapping[str, object]) -> None:
         self._name, self._architecture, self._values = name, architecture, values
@@ -71,7 +69,7 @@ class TypedMetadata:
         return value
 
     def _full(self, key: str) -> str:
-        return key.format(arch=self._architecture)
+        return f"{self._architecture}.{key}"
 
     def _checked(self, key: str, value: object) -> int:
         if isinstance(value, bool | ArrayLength) or not isinstance(value, int) or not 0 <= value < _LARGEST:
@@ -142,19 +140,18 @@ class Heads(NamedTuple):
 
 def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tuple[LayerState, ...]:
     """Return each layer's state; draft layers (NextN) have none. Raises BadFile for a wrong array."""
-    keys = gguf_constants.Keys
     n_all = len(heads.n_head_kv)
-    n_layer = max(0, n_all - values.count(keys.LLM.NEXTN_PREDICT_LAYERS))
+    n_layer = max(0, n_all - values.count("nextn_predict_layers"))
     windows = _layer_windows(architecture, values, n_all, n_layer)
     recurrent = _is_recurrent(architecture, values, heads, n_layer)
     elements = _recurrent_elements(architecture, values, heads) if any(recurrent) else 0
     n_keeping = _GEMMA3N_KV_LAYERS if architecture == "gemma3n" else n_all
     if architecture == "gemma4":
-        n_keeping -= values.count(keys.Attention.SHARED_KV_LAYERS)
+        n_keeping -= values.count("attention.shared_kv_layers")
     wide = heads.head_dim_k, heads.head_dim_v
     windowed = (
-        values.count(keys.Attention.KEY_LENGTH_SWA, heads.head_dim_k),
-        values.count(keys.Attention.VALUE_LENGTH_SWA, heads.head_dim_v),
+        values.count("attention.key_length_swa", heads.head_dim_k),
+        values.count("attention.value_length_swa", heads.head_dim_v),
     )
     states = []
     for layer in range(n_layer):
@@ -194,7 +191,7 @@ def _layer_windows(architecture: str, values: TypedMetadata, n_all: int, n_layer
     windows: list[int | None] = [None] * n_all
     if rule is None or not has_windows(architecture, n_layer):
         return windows
-    window = values.count(gguf_constants.Keys.Attention.SLIDING_WINDOW, rule.default)
+    window = values.count("attention.sliding_window", rule.default)
     if window and rule.fixed:
         window = rule.fixed
     if not window:
@@ -206,7 +203,7 @@ def _layer_windows(architecture: str, values: TypedMetadata, n_all: int, n_layer
 
 def _has_window(rule: _Windows, values: TypedMetadata, n_all: int) -> tuple[bool, ...]:
     """Return which layers have a window: by the header's array, else by the architecture's period."""
-    key = gguf_constants.Keys.Attention.SLIDING_WINDOW_PATTERN
+    key = "attention.sliding_window_pattern"
     stated = values.flags(key, n_all)
     if stated is not None:
         return stated
@@ -236,25 +233,22 @@ def _is_between_attention(architecture: str, values: TypedMetadata, n_all: int) 
     stated = values.flags(RECURRENT_LAYERS, n_all)
     if stated is not None:
         return list(stated)
-    interval = values.count(
-        gguf_constants.Keys.LLM.FULL_ATTENTION_INTERVAL, FULL_ATTENTION_INTERVAL[architecture]
-    )
+    interval = values.count("full_attention_interval", FULL_ATTENTION_INTERVAL[architecture])
     return [interval > 0 and (layer + 1) % interval > 0 for layer in range(n_all)]
 
 
 def _recurrent_elements(architecture: str, values: TypedMetadata, heads: Heads) -> int:
     """Return the elements of one layer's state: the convolution's and the recurrence's (`n_embd_r` and `n_embd_s`)."""
-    keys = gguf_constants.Keys
-    n_conv = values.count(keys.SSM.CONV_KERNEL)
-    n_inner, n_state = values.count(keys.SSM.INNER_SIZE), values.count(keys.SSM.STATE_SIZE)
-    if head_size := values.count(keys.WKV.HEAD_SIZE):
-        return heads.n_embd * (values.count(keys.LLM.TOKEN_SHIFT_COUNT, 2) + head_size)
-    if cached := values.count(keys.ShortConv.L_CACHE):
+    n_conv = values.count("ssm.conv_kernel")
+    n_inner, n_state = values.count("ssm.inner_size"), values.count("ssm.state_size")
+    if head_size := values.count("wkv.head_size"):
+        return heads.n_embd * (values.count("token_shift_count", 2) + head_size)
+    if cached := values.count("shortconv.l_cache"):
         return heads.n_embd * (cached - 1) + n_state * n_inner
-    if head_dim := values.count(keys.KDA.HEAD_DIM):
+    if head_dim := values.count("kda.head_dim"):
         inner = heads.n_head[0] * head_dim
         return 3 * (n_conv - 1 if n_conv else 3) * inner + inner * head_dim
-    n_group = 0 if architecture in _WITHOUT_GROUPS else values.count(keys.SSM.GROUP_COUNT)
+    n_group = 0 if architecture in _WITHOUT_GROUPS else values.count("ssm.group_count")
     convolution = max(0, n_conv - 1) * (n_inner + 2 * n_group * n_state)
     if architecture == "minimax-01":
         return convolution + heads.head_dim_k**2 * heads.n_head[0]
@@ -274,8 +268,8 @@ _NO_KV_FAMILIES: Mapping[str, Collection[str]] = {
     "runs its layers in cycles, each with its own cache": ("hrm_text",),
 }  # fmt: skip
 
-_STATE_GROUPS = ("{arch}.ssm.", "{arch}.wkv.", "{arch}.kda.", "{arch}.shortconv.")
-_INDEXER_GROUP = "{arch}.attention.indexer."
+_STATE_GROUPS = ("ssm.", "wkv.", "kda.", "shortconv.")
+_INDEXER_GROUP = "attention.indexer."
 """Prefixes of keys: any key of a group counts, even one unknown to gguf."""
 _DRAFTS_IN_CACHE = RECURRENT - {"qwen3next", "qwen35", "qwen35moe", "minimax-01"}
 """Architectures whose draft layers (NextN) share the cache of the others in llama.cpp."""
@@ -288,14 +282,13 @@ def read_shape(
 ) -> ModelShape:
     """Return the shape given by the metadata. Raises BadFile for an impossible value."""
     values = TypedMetadata(name, architecture, metadata)
-    llm, attention = gguf_constants.Keys.LLM, gguf_constants.Keys.Attention
-    n_layer, n_embd = values.count(llm.BLOCK_COUNT), values.count(llm.EMBEDDING_LENGTH)
+    n_layer, n_embd = values.count("block_count"), values.count("embedding_length")
     if n_layer > _MOST_LAYERS:
         raise values.wrong(f"claims {n_layer} layers")
     heads = _read_heads(values, n_layer, n_embd)
     states = layer_states(architecture, values, heads)
-    n_expert = values.count(llm.EXPERT_COUNT)
-    experts_used = values.per_layer(llm.EXPERT_USED_COUNT, n_layer) or ()
+    n_expert = values.count("expert_count")
+    experts_used = values.per_layer("expert_used_count", n_layer) or ()
     n_expert_used = max(experts_used, default=0)
     if n_expert_used > n_expert:
         raise values.wrong(f"uses {n_expert_used} experts of {n_expert}")
@@ -311,55 +304,53 @@ def read_shape(
         # a latent cache (MLA) has only K; V is a view of it
         head_dim_v=0 if heads.is_latent else heads.head_dim_v,
         n_ff=heads.n_ff,
-        n_vocab=values.count(llm.VOCAB_SIZE) or _counted_vocabulary(metadata, tensors),
-        n_ctx_train=values.count(llm.CONTEXT_LENGTH) or None,
+        n_vocab=values.count("vocab_size") or _counted_vocabulary(metadata, tensors),
+        n_ctx_train=values.count("context_length") or None,
         n_expert=n_expert,
         n_expert_used=n_expert_used,
         experts_used=experts_used,
-        n_layer_nextn=min(n_layer, values.count(llm.NEXTN_PREDICT_LAYERS)),
-        sliding_window=next(windows, values.count(attention.SLIDING_WINDOW) or None),
+        n_layer_nextn=min(n_layer, values.count("nextn_predict_layers")),
+        sliding_window=next(windows, values.count("attention.sliding_window") or None),
         states=states,
         no_kv_reason=_no_kv_reason(architecture, values, n_layer, heads.n_head),
     )
 
 
 def _read_heads(values: TypedMetadata, n_layer: int, n_embd: int) -> Heads:
-    llm, attention = gguf_constants.Keys.LLM, gguf_constants.Keys.Attention
     none = (0,) * n_layer
-    n_head = values.per_layer(attention.HEAD_COUNT, n_layer) or none
+    n_head = values.per_layer("attention.head_count", n_layer) or none
     head_dim = n_embd // next(filter(None, n_head), n_embd or 1)
     return Heads(
         n_head=n_head,
-        n_head_kv=values.per_layer(attention.HEAD_COUNT_KV, n_layer) or n_head,
-        head_dim_k=values.count(attention.KEY_LENGTH, head_dim),
-        head_dim_v=values.count(attention.VALUE_LENGTH, head_dim),
-        n_ff=values.per_layer(llm.FEED_FORWARD_LENGTH, n_layer) or none,
+        n_head_kv=values.per_layer("attention.head_count_kv", n_layer) or n_head,
+        head_dim_k=values.count("attention.key_length", head_dim),
+        head_dim_v=values.count("attention.value_length", head_dim),
+        n_ff=values.per_layer("feed_forward_length", n_layer) or none,
         n_embd=n_embd,
-        is_latent=bool(values.count(attention.KEY_LENGTH_MLA) and values.count(attention.VALUE_LENGTH_MLA)),
+        is_latent=bool(values.count("attention.key_length_mla") and values.count("attention.value_length_mla")),
     )
 
 
 def _counted_vocabulary(metadata: Mapping[str, object], tensors: Iterable[TensorInfo]) -> int | None:
     """Return the length of the token list, else of the embedding; None without either."""
-    token_list = metadata.get(gguf_constants.Keys.Tokenizer.LIST)
+    token_list = metadata.get("tokenizer.ggml.tokens")
     if token_list and isinstance(token_list, ArrayLength):
         return token_list
-    name = tensor_name("TOKEN_EMBD")
-    return next((each.shape[1] for each in tensors if each.name == name and len(each.shape) == 2), None)
+    embedding = (each for each in tensors if each.name == "token_embd.weight" and len(each.shape) == 2)
+    return next((each.shape[1] for each in embedding), None)
 
 
 def _no_kv_reason(architecture: str, values: TypedMetadata, n_layer: int, n_head: tuple[int, ...]) -> str:
-    keys = gguf_constants.Keys
     families = ((architecture in names, reason) for reason, names in _NO_KV_FAMILIES.items())
     is_recurrent = architecture in RECURRENT
-    drafts = bool(values.count(keys.LLM.NEXTN_PREDICT_LAYERS)) and architecture in _DRAFTS_IN_CACHE
+    drafts = bool(values.count("nextn_predict_layers")) and architecture in _DRAFTS_IN_CACHE
     signs: tuple[tuple[bool, str], ...] = (
         (not is_recurrent and values.has_any(*_STATE_GROUPS), "keeps a recurrent state in some layers"),
         (values.has_any(_INDEXER_GROUP), "keeps a second cache for its sparse-attention indexer"),
         (values.has_any(_COMPRESS_RATIOS), "compresses its KV cache by layer"),
         (values.has_any(_KEY_LENGTH_MLA_SWA), "has latent heads of another width in its windowed layers"),
         (
-            architecture not in SHARES_KV and bool(values.count(keys.Attention.SHARED_KV_LAYERS)),
+            architecture not in SHARES_KV and bool(values.count("attention.shared_kv_layers")),
             "shares the KV cache between layers",
         ),
         (values.count(_NUM_LOOPS) > 1, "runs its layers more than once, each time with its own cache"),

@@ -1,8 +1,8 @@
 """The constants of the gguf package, imported at their first use and without the rest of the package.
 
-`gguf_constants.Keys` is `gguf.constants.Keys`, and so on. Importing gguf as a whole takes 90 ms, for numpy, yaml and an
-HTTP client; its constants alone take 6 ms, and `ggbench --help` and `ggbench models` need neither. Of llama_cpp's 50
-ms, 40 are for things that ggbench never calls.
+`gguf_constants.GGML_QUANT_SIZES` is `gguf.constants.GGML_QUANT_SIZES`, and so on. Importing gguf as a whole takes 90 ms,
+for numpy, yaml and an HTTP client; its constants alone take 6 ms, and `ggbench --help` and `ggbench models` need
+neither. Of llama_cpp's 50 ms, 40 are for things that ggbench never calls.
 
 Python skips a package's `__init__` only if the package is already in `sys.modules`, so an unexecuted one is put there;
 accessing a missing name runs its `__init__` and makes it an ordinary package. importlib's own LazyLoader does not work:
@@ -26,12 +26,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the constants have types of
     value = getattr(gguf.constants, name)
     globals()[name] = value
     return value
-
-
-def tensor_name(tensor: str, suffix: str = "weight", block: int | None = None) -> str:
-    """Return the name of a `gguf.MODEL_TENSOR` in a file: `ATTN_Q` of block 7 is `blk.7.attn_q.weight`."""
-    base: str = __getattr__("TENSOR_NAMES")[__getattr__("MODEL_TENSOR")[tensor]]
-    return f"{base.format(bid=block)}.{suffix}".removesuffix(".")
 
 
 def defer_package(name: str) -> None:

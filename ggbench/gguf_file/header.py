@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from ggbench.errors import BadFile, DoesNotFit, Unsupported
-from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import read_shape
 from ggbench.gguf_file.ggml_types import tensor_bytes, type_by_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
@@ -38,12 +37,13 @@ from ggbench.gguf_file.parser import (
 from ggbench.gguf_file.quants import model_name, parse_shard_name
 from ggbench.text import sanitize
 
+SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS = "split.no", "split.count", "split.tensors.count"
 _MOST_SHARDS = 99_999
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
 _CODES_BY_KEY = {
-    "split.no": "H",
-    "split.count": "H",
-    "split.tensors.count": "i",
+    SPLIT_NO: "H",
+    SPLIT_COUNT: "H",
+    SPLIT_TENSORS: "i",
     "tokenizer.ggml.token_type": "i",
 }
 """Keys that llama.cpp accepts with only one type."""
@@ -71,7 +71,7 @@ def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header
 
 def shard_count(header: Header, name: str) -> int:
     """Return the number of files of the model, 1 if not split. Raises BadFile for an absurd number."""
-    count = header.metadata.get(gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT, 1)
+    count = header.metadata.get(SPLIT_COUNT, 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_SHARDS:
         raise BadFile(f"{sanitize(name)}: split.count is {str(count)[:40]!r}", BROKEN_HINT)
     return max(count, 1)
@@ -127,9 +127,8 @@ def _shard_paths(path: Path, count: int) -> list[Path]:
 def _check_shards(headers: Sequence[Header], name: str) -> None:
     if len(headers) == 1:
         return
-    keys = gguf_constants.Keys.Split
     for index, header in enumerate(headers):
-        number, count = header.metadata.get(keys.LLM_KV_SPLIT_NO), header.metadata.get(keys.LLM_KV_SPLIT_COUNT)
+        number, count = header.metadata.get(SPLIT_NO), header.metadata.get(SPLIT_COUNT)
         if number != index or count != len(headers):
             stated = f"{number + 1} of {str(count)[:40]!r}" if isinstance(number, int) else "none"
             raise BadFile(

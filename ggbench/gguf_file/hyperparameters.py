@@ -17,11 +17,13 @@ _SSM = ("ssm_conv", "ssm_state", "ssm_inner", "ssm_n_head", "ssm_n_group")
 _INDEXER = ("indexer_n_head", "indexer_head_dim", "indexer_top_k")
 _DELTA_NET = (*_SSM, "head_dim", "n_rot")
 
-BEFORE = ("ATTN_NORM", "FFN_NORM")
-BETWEEN = ("ATTN_NORM", "ATTN_POST_NORM")
-AROUND = ("ATTN_NORM", "ATTN_POST_NORM", "FFN_NORM", "FFN_POST_NORM")
-AFTER = ("ATTN_POST_NORM", "FFN_POST_NORM")
-"""Norms of a layer, by gguf's names: before its two parts; before the first and between; and so on."""
+BEFORE = ("attn_norm", "ffn_norm")
+BETWEEN = ("attn_norm", "post_attention_norm")
+AROUND = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+AFTER = ("post_attention_norm", "post_ffw_norm")
+"""Norms of a layer: before its two parts; before the first and between; and so on."""
+_SIGMOID = 2
+"""`LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID` of llama-hparams.h."""
 
 
 class Family(NamedTuple):
@@ -37,8 +39,15 @@ class Family(NamedTuple):
     qkv_bias: bool = False
     qk_norm: bool | None = False
     """Whether each head's Q and K have norms; None: one norm over all heads."""
-    fused: bool = False
-    """Whether Q, K and V are in one matrix, and gate and up in another."""
+    attention: str = "attention"
+    """The part of `layout.py` with Q, K and V, if they have no biases."""
+    dense: str = ""
+    """`fused` if gate and up are one matrix, `ungated` if there is no gate."""
+    recurrence: str = ""
+    """The part of `layout.py` that a letter `M` stands for."""
+    last_norm: str = "output_norm"
+    fixed_keys: Mapping[str, object] = {}
+    """Keys that llama.cpp requires, and on which neither sizes nor the work of a token depend."""
     n_embd_of_heads: bool = False
     """Whether llama.cpp requires the heads' total width to equal the model's."""
     expert_bias: bool = False
@@ -46,21 +55,50 @@ class Family(NamedTuple):
     """Type in which its experts are trained and published, whatever the quant; empty if it is the quant's."""
 
 
+_QWEN35 = Family(
+    needs=_DELTA_NET,
+    allows=("n_layer_nextn",),
+    letters="M*",
+    norms=BETWEEN,
+    qk_norm=True,
+    attention="attention with a gate",
+    recurrence="delta net",
+    fixed_keys={"rope.dimension_sections": [11, 11, 10, 0]},
+)
+_DSA = Family(
+    needs=(*_SHARED, *_LATENT, *_INDEXER, "q_lora_rank"),
+    allows=("n_layer_dense", "n_layer_nextn"),
+    expert_bias=True,
+)
+_NEMOTRON = Family(
+    needs=(*_SSM, "head_dim"),
+    letters="M*-",
+    norms=("attn_norm",),
+    dense="ungated",
+    recurrence="mamba 2",
+    fixed_keys={"attention.layer_norm_epsilon": 1e-5},
+)
+_LFM2 = Family(
+    needs=("ssm_conv",),
+    letters="M*",
+    qk_norm=True,
+    n_embd_of_heads=True,
+    recurrence="short convolution",
+    last_norm="token_embd_norm",
+)
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(allows=("n_expert", "n_expert_used")),
     "mistral3": Family(),
     "smollm3": Family(),
-    "granite": Family(),
+    "granite": Family(fixed_keys={"logit_scale": 1.0}),
     "seed_oss": Family(norms=BETWEEN, qkv_bias=True),
     "olmo2": Family(needs=("sliding_window",), norms=AFTER, qk_norm=None, n_embd_of_heads=True),
     "qwen2": Family(qkv_bias=True, n_embd_of_heads=True),
     "qwen2moe": Family(needs=_SHARED, qkv_bias=True, n_embd_of_heads=True),
     "qwen3": Family(qk_norm=True),
     "qwen3moe": Family(needs=_ROUTED, qk_norm=True),
-    "qwen35": Family(needs=_DELTA_NET, allows=("n_layer_nextn",), letters="M*", norms=BETWEEN, qk_norm=True),
-    "qwen35moe": Family(
-        needs=(*_DELTA_NET, *_SHARED), allows=("n_layer_nextn",), letters="M*", norms=BETWEEN, qk_norm=True
-    ),
+    "qwen35": _QWEN35,
+    "qwen35moe": _QWEN35._replace(needs=(*_DELTA_NET, *_SHARED)),
     "gemma3": Family(needs=("sliding_window",), norms=AROUND, qk_norm=True),
     "gemma4": Family(
         needs=("sliding_window", "head_dim", "head_dim_window"),
@@ -69,7 +107,7 @@ FAMILIES: Mapping[str, Family] = {
         norms=AROUND,
         qk_norm=True,
     ),
-    "phi3": Family(allows=("n_rot",), fused=True, n_embd_of_heads=True),
+    "phi3": Family(allows=("n_rot",), attention="fused attention", dense="fused", n_embd_of_heads=True),
     "gpt-oss": Family(needs=(*_ROUTED, "sliding_window"), norms=BETWEEN, qkv_bias=True, experts_type="mxfp4"),
     "llama4": Family(needs=(*_SHARED, "n_expert_every")),
     "minimax-m2": Family(needs=(*_ROUTED, "n_rot"), qk_norm=None, expert_bias=True),
@@ -81,40 +119,25 @@ FAMILIES: Mapping[str, Family] = {
         expert_bias=True,
     ),
     "deepseek2": Family(needs=(*_SHARED, *_LATENT), allows=("q_lora_rank", "n_layer_dense", "n_layer_nextn")),
-    "glm-dsa": Family(
-        needs=(*_SHARED, *_LATENT, *_INDEXER, "q_lora_rank"),
-        allows=("n_layer_dense", "n_layer_nextn"),
-        expert_bias=True,
-    ),
-    "deepseek32": Family(
-        needs=(*_SHARED, *_LATENT, *_INDEXER, "q_lora_rank"),
-        allows=("n_layer_dense", "n_layer_nextn"),
-        expert_bias=True,
-    ),
+    "glm-dsa": _DSA,
+    "deepseek32": _DSA,
     "granitehybrid": Family(
-        needs=_SSM, allows=("n_expert", "n_expert_used", "n_ff_shared_expert"), letters="M*"
-    ),
-    "nemotron_h": Family(needs=(*_SSM, "head_dim"), letters="M*-", norms=("ATTN_NORM",)),
-    "nemotron_h_moe": Family(
-        needs=(*_SSM, *_SHARED, "head_dim"),
-        allows=("n_embd_expert",),
-        letters="M*E",
-        norms=("ATTN_NORM",),
-        expert_bias=True,
-    ),
-    "lfm2": Family(needs=("ssm_conv",), letters="M*", qk_norm=True, n_embd_of_heads=True),
-    "lfm2moe": Family(
-        needs=("ssm_conv", *_ROUTED),
-        allows=("n_layer_dense",),
+        needs=_SSM,
+        allows=("n_expert", "n_expert_used", "n_ff_shared_expert"),
         letters="M*",
-        qk_norm=True,
-        n_embd_of_heads=True,
-        expert_bias=True,
+        recurrence="mamba 2",
     ),
+    "nemotron_h": _NEMOTRON,
+    "nemotron_h_moe": _NEMOTRON._replace(
+        needs=(*_SSM, *_SHARED, "head_dim"), allows=("n_embd_expert",), letters="M*E", expert_bias=True
+    ),
+    "lfm2": _LFM2,
+    "lfm2moe": _LFM2._replace(needs=("ssm_conv", *_ROUTED), allows=("n_layer_dense",), expert_bias=True),
     "kimi-linear": Family(
         needs=(*_SHARED, *_LATENT, "ssm_conv", "ssm_state"),
         allows=("n_layer_dense",),
         letters="M*",
+        recurrence="delta attention",
         expert_bias=True,
     ),
 }  # fmt: skip
@@ -243,3 +266,10 @@ class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def n_embd_head(self) -> int:
         return self.n_embd // self.n_head if self.head_dim is None else self.head_dim
+
+    @property
+    def expert_gating(self) -> int:
+        """The number of the function that scores experts, if each has a selection bias; else 0."""
+        stated = self.expert_bias
+        has_bias = FAMILIES[self.architecture].expert_bias if stated is None else stated
+        return _SIGMOID if self.n_expert and has_bias else 0

@@ -1,43 +1,217 @@
 """The metadata and tensors of a model of given hyperparameters, before quantization.
 
 Matrices are f16, like the input of llama.cpp's quantizer; norms, biases, routers and convolutions are f32, as it leaves
-them. Names come from gguf's tables, which counting parameters does not need. Source of the layout: `load_arch_tensors`
-of llama.cpp's models, and their converters from safetensors.
+them. Source of the layout: `load_arch_tensors` of llama.cpp's models, and their converters from safetensors.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ggbench.gguf_file import gguf_constants
+from msgspec.structs import asdict, replace
+
 from ggbench.gguf_file.architecture import RECURRENT_LAYERS
-from ggbench.gguf_file.ggml_types import tensor_bytes
-from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.gguf_file.hyperparameters import FAMILIES, Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 
-_SIGMOID = 2
-"""gguf's `ExpertGatingFuncType.SIGMOID`."""
-_HYBRID_BY_KV_HEADS = frozenset(
-    {"granitehybrid", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe", "kimi-linear"}
-)
-"""Architectures whose recurrent layers have 0 KV heads in the metadata."""
+_TYPE_BYTES = {"f16": 2, "f32": 4}
 
+_TABLES: Mapping[str, str] = {
+    "attn_norm": "attn_norm.weight  f32  n_embd",
+    "post_attention_norm": "post_attention_norm.weight  f32  n_embd",
+    "ffn_norm": "ffn_norm.weight  f32  n_embd",
+    "post_ffw_norm": "post_ffw_norm.weight  f32  n_embd",
+    "output_norm": "output_norm.weight  f32  n_embd",
+    "token_embd_norm": "token_embd_norm.weight  f32  n_embd",
+    "attention": """
+        attn_q.weight  f16  n_embd  n_query
+        attn_k.weight  f16  n_embd  n_kv
+        attn_v.weight  f16  n_embd  n_kv""",
+    "attention with biases": """
+        attn_q.weight  f16  n_embd  n_query
+        attn_q.bias    f32  n_query
+        attn_k.weight  f16  n_embd  n_kv
+        attn_k.bias    f32  n_kv
+        attn_v.weight  f16  n_embd  n_kv
+        attn_v.bias    f32  n_kv""",
+    "attention with a gate": """
+        attn_q.weight  f16  n_embd  2*n_query
+        attn_k.weight  f16  n_embd  n_kv
+        attn_v.weight  f16  n_embd  n_kv""",
+    "attention with k as v": """
+        attn_q.weight  f16  n_embd  n_query
+        attn_k.weight  f16  n_embd  n_kv""",
+    "fused attention": """
+        attn_qkv.weight  f16  n_embd  n_query+2*n_kv""",
+    "output of attention": """
+        attn_output.weight  f16  n_query  n_embd""",
+    "norms of q and k": """
+        attn_q_norm.weight  f32  n_query
+        attn_k_norm.weight  f32  n_kv""",
+    "norms of heads": """
+        attn_q_norm.weight  f32  head_dim
+        attn_k_norm.weight  f32  head_dim""",
+    "sinks": """
+        attn_output.bias   f32  n_embd
+        attn_sinks.weight  f32  n_head""",
+    "latent q": """
+        attn_q_a.weight       f16  n_embd  q_lora_rank
+        attn_q_a_norm.weight  f32  q_lora_rank
+        attn_q_b.weight       f16  q_lora_rank  n_query""",
+    "whole q": """
+        attn_q.weight  f16  n_embd  n_query""",
+    "latent k and v": """
+        attn_kv_a_mqa.weight   f16  n_embd  kv_lora_rank+n_rot
+        attn_kv_a_norm.weight  f32  kv_lora_rank
+        attn_k_b.weight        f16  n_unrotated  kv_lora_rank  n_head
+        attn_v_b.weight        f16  kv_lora_rank  v_head_dim  n_head
+        attn_output.weight     f16  n_head*v_head_dim  n_embd""",
+    "indexer": """
+        indexer.k_norm.weight    f32  indexer_head_dim
+        indexer.k_norm.bias      f32  indexer_head_dim
+        indexer.proj.weight      f32  n_embd  indexer_n_head
+        indexer.attn_k.weight    f16  n_embd  indexer_head_dim
+        indexer.attn_q_b.weight  f16  q_lora_rank  indexer_n_head*indexer_head_dim""",
+    "delta net": """
+        attn_qkv.weight    f16  n_embd  ssm_inner+2*ssm_n_group*ssm_state
+        attn_gate.weight   f16  n_embd  ssm_inner
+        ssm_conv1d.weight  f32  ssm_conv  ssm_inner+2*ssm_n_group*ssm_state
+        ssm_dt.bias        f32  ssm_n_head
+        ssm_a              f32  ssm_n_head
+        ssm_beta.weight    f16  n_embd  ssm_n_head
+        ssm_alpha.weight   f16  n_embd  ssm_n_head
+        ssm_norm.weight    f32  inner_of_head
+        ssm_out.weight     f16  ssm_inner  n_embd""",
+    "mamba 2": """
+        ssm_in.weight      f16  n_embd  2*ssm_inner+2*ssm_n_group*ssm_state+ssm_n_head
+        ssm_conv1d.weight  f32  ssm_conv  ssm_inner+2*ssm_n_group*ssm_state
+        ssm_conv1d.bias    f32  ssm_inner+2*ssm_n_group*ssm_state
+        ssm_dt.bias        f32  ssm_n_head
+        ssm_a              f32  1  ssm_n_head
+        ssm_d              f32  1  ssm_n_head
+        ssm_norm.weight    f32  inner_of_group  ssm_n_group
+        ssm_out.weight     f16  ssm_inner  n_embd""",
+    "short convolution": """
+        shortconv.conv.weight      f32  ssm_conv  n_embd
+        shortconv.in_proj.weight   f16  n_embd  3*n_embd
+        shortconv.out_proj.weight  f16  n_embd  n_embd""",
+    "delta attention": """
+        ssm_conv1d_q.weight  f32  ssm_conv  1  ssm_state*n_head
+        attn_q.weight        f16  n_embd  ssm_state*n_head
+        ssm_conv1d_k.weight  f32  ssm_conv  1  ssm_state*n_head
+        attn_k.weight        f16  n_embd  ssm_state*n_head
+        ssm_conv1d_v.weight  f32  ssm_conv  1  ssm_state*n_head
+        attn_v.weight        f16  n_embd  ssm_state*n_head
+        ssm_f_a.weight       f16  n_embd  ssm_state
+        ssm_f_b.weight       f16  ssm_state  ssm_state*n_head
+        ssm_g_a.weight       f16  n_embd  ssm_state
+        ssm_g_b.weight       f16  ssm_state  ssm_state*n_head
+        ssm_beta.weight      f16  n_embd  n_head
+        ssm_a                f32  1  n_head
+        ssm_dt.bias          f32  ssm_state*n_head
+        ssm_norm.weight      f32  ssm_state
+        attn_output.weight   f16  ssm_state*n_head  n_embd""",
+    "router": """
+        ffn_gate_inp.weight  f32  n_embd  n_expert""",
+    "experts": """
+        ffn_gate_exps.weight  f16  n_embd_expert  n_ff_expert  n_expert
+        ffn_up_exps.weight    f16  n_embd_expert  n_ff_expert  n_expert
+        ffn_down_exps.weight  f16  n_ff_expert  n_embd_expert  n_expert""",
+    "ungated experts": """
+        ffn_up_exps.weight    f16  n_embd_expert  n_ff_expert  n_expert
+        ffn_down_exps.weight  f16  n_ff_expert  n_embd_expert  n_expert""",
+    "scaled experts": """
+        ffn_gate_up_exps.weight  f16  n_embd  2*n_ff_expert  n_expert
+        ffn_down_exps.weight     f16  n_ff_expert  n_embd  n_expert
+        ffn_down_exps.scale      f32  n_expert
+        ffn_gate_inp.scale       f32  n_embd
+        pre_ffw_norm_2.weight    f32  n_embd
+        post_ffw_norm_1.weight   f32  n_embd
+        post_ffw_norm_2.weight   f32  n_embd""",
+    "latent experts": """
+        ffn_latent_down.weight  f16  n_embd  n_embd_expert
+        ffn_latent_up.weight    f16  n_embd_expert  n_embd""",
+    "selection bias": """
+        exp_probs_b.bias  f32  n_expert""",
+    "biases of experts": """
+        ffn_gate_inp.bias   f32  n_expert
+        ffn_gate_exps.bias  f32  n_ff_expert  n_expert
+        ffn_up_exps.bias    f32  n_ff_expert  n_expert
+        ffn_down_exps.bias  f32  n_embd  n_expert""",
+    "gate of the shared expert": """
+        ffn_gate_inp_shexp.weight  f32  n_embd""",
+    "shared expert": """
+        ffn_gate_shexp.weight  f16  n_embd  n_ff_shared_expert
+        ffn_up_shexp.weight    f16  n_embd  n_ff_shared_expert
+        ffn_down_shexp.weight  f16  n_ff_shared_expert  n_embd""",
+    "ungated shared expert": """
+        ffn_up_shexp.weight    f16  n_embd  n_ff_shared_expert
+        ffn_down_shexp.weight  f16  n_ff_shared_expert  n_embd""",
+    "dense": """
+        ffn_gate.weight  f16  n_embd  n_ff
+        ffn_up.weight    f16  n_embd  n_ff
+        ffn_down.weight  f16  n_ff  n_embd""",
+    "ungated dense": """
+        ffn_up.weight    f16  n_embd  n_ff
+        ffn_down.weight  f16  n_ff  n_embd""",
+    "fused dense": """
+        ffn_up.weight    f16  n_embd  2*n_ff
+        ffn_down.weight  f16  n_ff  n_embd""",
+    "scale of the layer": """
+        layer_output_scale.weight  f32  1""",
+    "embedding of the layer": """
+        inp_gate.weight   f16  n_embd  n_embd_per_layer
+        proj.weight       f16  n_embd_per_layer  n_embd
+        post_norm.weight  f32  n_embd""",
+    "draft": """
+        nextn.eh_proj.weight           f16  2*n_embd  n_embd
+        nextn.enorm.weight             f32  n_embd
+        nextn.hnorm.weight             f32  n_embd
+        nextn.shared_head_norm.weight  f32  n_embd""",
+    "embeddings of the draft": """
+        nextn.embed_tokens.weight      f16  n_embd  n_vocab
+        nextn.shared_head_head.weight  f16  n_embd  n_vocab""",
+    "input": """
+        token_embd.weight  f16  n_embd  n_vocab""",
+    "output": """
+        output.weight  f16  n_embd  n_vocab""",
+    "rope factors": """
+        rope_freqs.weight  f32  n_rope_freqs""",
+    "embeddings of layers": """
+        per_layer_token_embd.weight  f16  n_embd_per_layer*n_layer  n_vocab
+        per_layer_model_proj.weight  f16  n_embd  n_embd_per_layer*n_layer
+        per_layer_proj_norm.weight   f32  n_embd_per_layer""",
+}
+"""The tensors of each part of a model: name, type, and the elements of each dimension, the row first."""
 
-class _Tensor(NamedTuple):
-    """A tensor to lay out, named by its member of `gguf.MODEL_TENSOR`."""
-
-    member: str
-    shape: tuple[int, ...]
-    type_name: str
-    suffix: str = "weight"
-
-    def info(self, layer: int | None = None) -> TensorInfo:
-        name = tensor_name(self.member, self.suffix, layer)
-        return TensorInfo(name, self.shape, self.type_name, tensor_bytes(self.type_name, self.shape))
+_KEYS: Mapping[str, str] = {
+    "rope.dimension_count": "n_rot",
+    "attention.sliding_window": "sliding_window",
+    "expert_count": "n_expert",
+    "expert_used_count": "n_expert_used",
+    "expert_feed_forward_length": "n_ff_expert",
+    "expert_shared_feed_forward_length": "n_ff_shared_expert",
+    "expert_gating_func": "expert_gating",
+    "interleave_moe_layer_step": "n_expert_every",
+    "moe_latent_size": "n_embd_expert",
+    "nextn_predict_layers": "n_layer_nextn",
+    "attention.indexer.head_count": "indexer_n_head",
+    "attention.indexer.key_length": "indexer_head_dim",
+    "attention.indexer.top_k": "indexer_top_k",
+    "ssm.conv_kernel": "ssm_conv",
+    "ssm.state_size": "ssm_state",
+    "ssm.inner_size": "ssm_inner",
+    "ssm.time_step_rank": "ssm_n_head",
+    "ssm.group_count": "ssm_n_group",
+}
+"""Keys, after the architecture's name, that a model has only if the hyperparameter is not 0."""
+_OTHER_KEYS = {
+    ("short convolution", "ssm.conv_kernel"): "shortconv.l_cache",
+    ("delta attention", "ssm.state_size"): "kda.head_dim",
+}
 
 
 class _Layer(NamedTuple):
@@ -53,117 +227,83 @@ class _Layer(NamedTuple):
 
 def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
     """Return the keys that llama.cpp needs to load the model and decode ids; it has no tokenizer."""
-    keys, family = gguf_constants.Keys, FAMILIES[hyper.architecture]
+    family = FAMILIES[hyper.architecture]
     values: dict[str, object] = {
-        keys.LLM.BLOCK_COUNT: hyper.n_layer + hyper.n_layer_nextn,
-        keys.LLM.CONTEXT_LENGTH: hyper.n_ctx_train,
-        keys.LLM.EMBEDDING_LENGTH: hyper.n_embd,
-        keys.LLM.FEED_FORWARD_LENGTH: hyper.n_ff,
-        keys.Attention.HEAD_COUNT: hyper.n_head,
-        keys.Attention.HEAD_COUNT_KV: hyper.n_head_kv,
-        keys.Attention.LAYERNORM_RMS_EPS: float(hyper.norm_rms_eps),
-        keys.Rope.FREQ_BASE: float(hyper.rope_freq_base),
-        keys.LLM.VOCAB_SIZE: hyper.n_vocab,
+        "block_count": hyper.n_layer + hyper.n_layer_nextn,
+        "context_length": hyper.n_ctx_train,
+        "embedding_length": hyper.n_embd,
+        "feed_forward_length": hyper.n_ff,
+        "attention.head_count": hyper.n_head,
+        "attention.head_count_kv": hyper.n_head_kv,
+        "attention.layer_norm_rms_epsilon": float(hyper.norm_rms_eps),
+        "rope.freq_base": float(hyper.rope_freq_base),
+        "vocab_size": hyper.n_vocab,
     }
     if hyper.head_dim is not None:
-        values |= {
-            keys.Attention.KEY_LENGTH: hyper.head_dim,
-            keys.Attention.VALUE_LENGTH: hyper.head_dim,
-            keys.Rope.DIMENSION_COUNT: hyper.head_dim,
-        }
-    is_short = hyper.architecture in ("lfm2", "lfm2moe")
-    optional = {
-        keys.Rope.DIMENSION_COUNT: hyper.n_rot,
-        keys.Attention.SLIDING_WINDOW: hyper.sliding_window,
-        keys.LLM.EXPERT_COUNT: hyper.n_expert,
-        keys.LLM.EXPERT_USED_COUNT: hyper.n_expert_used,
-        keys.LLM.EXPERT_FEED_FORWARD_LENGTH: hyper.n_ff_expert,
-        keys.LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH: hyper.n_ff_shared_expert,
-        keys.LLM.EXPERT_GATING_FUNC: _SIGMOID * _has_expert_bias(hyper),
-        keys.LLM.INTERLEAVE_MOE_LAYER_STEP: hyper.n_expert_every,
-        keys.LLM.MOE_LATENT_SIZE: hyper.n_embd_expert,
-        keys.LLM.NEXTN_PREDICT_LAYERS: hyper.n_layer_nextn,
-        keys.Attention.Indexer.HEAD_COUNT: hyper.indexer_n_head,
-        keys.Attention.Indexer.KEY_LENGTH: hyper.indexer_head_dim,
-        keys.Attention.Indexer.TOP_K: hyper.indexer_top_k,
-        keys.ShortConv.L_CACHE if is_short else keys.SSM.CONV_KERNEL: hyper.ssm_conv,
-        keys.KDA.HEAD_DIM if hyper.architecture == "kimi-linear" else keys.SSM.STATE_SIZE: hyper.ssm_state,
-        keys.SSM.INNER_SIZE: hyper.ssm_inner,
-        keys.SSM.TIME_STEP_RANK: hyper.ssm_n_head,
-        keys.SSM.GROUP_COUNT: hyper.ssm_n_group,
-    }
-    values |= {key: value for key, value in optional.items() if value}
+        values |= dict.fromkeys(
+            ("attention.key_length", "attention.value_length", "rope.dimension_count"), hyper.head_dim
+        )
+    for key, name in _KEYS.items():
+        if value := getattr(hyper, name):
+            values[_OTHER_KEYS.get((family.recurrence, key), key)] = value
     if "n_layer_dense" in family.allows:
-        values[keys.LLM.LEADING_DENSE_BLOCK_COUNT] = hyper.n_layer_dense
+        values["leading_dense_block_count"] = hyper.n_layer_dense
         if hyper.n_ff_shared_expert:
-            values[keys.LLM.EXPERT_SHARED_COUNT] = hyper.n_ff_shared_expert // hyper.n_ff_expert
+            values["expert_shared_count"] = hyper.n_ff_shared_expert // hyper.n_ff_expert
     if hyper.kv_lora_rank:
         values |= {
-            keys.Attention.HEAD_COUNT_KV: 1,
-            keys.Attention.KEY_LENGTH: hyper.kv_lora_rank + hyper.n_rot,
-            keys.Attention.VALUE_LENGTH: hyper.kv_lora_rank,
-            keys.Attention.KEY_LENGTH_MLA: hyper.n_embd_head,
-            keys.Attention.VALUE_LENGTH_MLA: hyper.v_head_dim,
-            keys.Attention.KV_LORA_RANK: hyper.kv_lora_rank,
-            keys.Attention.Q_LORA_RANK: hyper.q_lora_rank,
+            "attention.head_count_kv": 1,
+            "attention.key_length": hyper.kv_lora_rank + hyper.n_rot,
+            "attention.value_length": hyper.kv_lora_rank,
+            "attention.key_length_mla": hyper.n_embd_head,
+            "attention.value_length_mla": hyper.v_head_dim,
+            "attention.kv_lora_rank": hyper.kv_lora_rank,
+            "attention.q_lora_rank": hyper.q_lora_rank,
         }
-    values |= _keys_by_layer(hyper, values[keys.Attention.HEAD_COUNT_KV]) | _fixed_keys(hyper.architecture)
+    values |= _keys_by_layer(hyper, values["attention.head_count_kv"]) | family.fixed_keys
     return {
-        keys.General.ARCHITECTURE: hyper.architecture,
-        **{key.format(arch=hyper.architecture): value for key, value in values.items()},
-        keys.Tokenizer.MODEL: "none",
+        "general.architecture": hyper.architecture,
+        **{f"{hyper.architecture}.{key}": value for key, value in values.items()},
+        "tokenizer.ggml.model": "none",
     }
 
 
 def _keys_by_layer(hyper: Hyperparameters, n_head_kv: object) -> dict[str, object]:
     """Return the keys with a value for each layer."""
-    keys, layers = gguf_constants.Keys, list(_layers(hyper))
+    layers, recurrence = list(_layers(hyper)), FAMILIES[hyper.architecture].recurrence
     values: dict[str, object] = {}
-    if hyper.architecture in _HYBRID_BY_KV_HEADS:
-        values[keys.Attention.HEAD_COUNT_KV] = [n_head_kv if layer.mixer == "*" else 0 for layer in layers]
-    elif "M" in hyper.layer_pattern:
+    if recurrence == "delta net":
         values[RECURRENT_LAYERS] = [layer.mixer == "M" for layer in layers]
+    elif recurrence:
+        values["attention.head_count_kv"] = [n_head_kv if layer.mixer == "*" else 0 for layer in layers]
     if "-" in hyper.layer_pattern or "E" in hyper.layer_pattern:
-        values[keys.LLM.FEED_FORWARD_LENGTH] = [hyper.n_ff if layer.feed_forward else 0 for layer in layers]
+        values["feed_forward_length"] = [hyper.n_ff if layer.feed_forward else 0 for layer in layers]
     if hyper.architecture == "gemma4":
         values |= _gemma4_keys(hyper, layers)
     return values
 
 
 def _gemma4_keys(hyper: Hyperparameters, layers: Sequence[_Layer]) -> dict[str, object]:
-    keys = gguf_constants.Keys
     return {
-        keys.Attention.SLIDING_WINDOW_PATTERN: [layer.mixer == "W" for layer in layers],
-        keys.Attention.HEAD_COUNT_KV: [_n_head_kv(hyper, layer) for layer in layers],
-        keys.LLM.FEED_FORWARD_LENGTH: [_n_ff(hyper, layer) for layer in layers],
-        keys.Attention.KEY_LENGTH_SWA: hyper.head_dim_window,
-        keys.Attention.VALUE_LENGTH_SWA: hyper.head_dim_window,
-        keys.Rope.DIMENSION_COUNT_SWA: hyper.head_dim_window,
-        keys.Attention.SHARED_KV_LAYERS: hyper.n_layer_shared_kv,
-        keys.LLM.EMBD_LENGTH_PER_LAYER_INP: hyper.n_embd_per_layer,
+        "attention.sliding_window_pattern": [layer.mixer == "W" for layer in layers],
+        "attention.head_count_kv": [_n_head_kv(hyper, layer) for layer in layers],
+        "feed_forward_length": [_n_ff(hyper, layer) for layer in layers],
+        "attention.key_length_swa": hyper.head_dim_window,
+        "attention.value_length_swa": hyper.head_dim_window,
+        "rope.dimension_count_swa": hyper.head_dim_window,
+        "attention.shared_kv_layers": hyper.n_layer_shared_kv,
+        "embedding_length_per_layer_input": hyper.n_embd_per_layer,
     }
-
-
-def _fixed_keys(architecture: str) -> dict[str, object]:
-    """Return the keys that llama.cpp requires, and on which neither sizes nor the work of a token depend."""
-    keys = gguf_constants.Keys
-    if architecture in ("qwen35", "qwen35moe"):
-        return {keys.Rope.DIMENSION_SECTIONS: [11, 11, 10, 0]}
-    if architecture == "granite":
-        return {keys.LLM.LOGIT_SCALE: 1.0}
-    if architecture in ("nemotron_h", "nemotron_h_moe"):
-        return {keys.Attention.LAYERNORM_EPS: 1e-5}
-    return {}
 
 
 def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
     """Return every tensor of the model, without the output if it is tied to the embedding."""
-    kinds: dict[_Layer, list[_Tensor]] = {}
-    tensors = [tensor.info() for tensor in _outside_layers(hyper)]
+    kinds: dict[_Layer, list[TensorInfo]] = {}
+    tensors = _outside_layers(hyper)
     for number, layer in enumerate(_layers(hyper)):
         if layer not in kinds:
-            kinds[layer] = list(_of_layer(hyper, layer))
-        tensors += [tensor.info(number) for tensor in kinds[layer]]
+            kinds[layer] = _of_layer(hyper, layer)
+        tensors += [replace(tensor, name=f"blk.{number}.{tensor.name}") for tensor in kinds[layer]]
     return tuple(tensors)
 
 
@@ -177,10 +317,10 @@ def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
 def count_params(hyper: Hyperparameters) -> int:
     """Return the parameters of all tensors; for speed in long lists, each kind of layer is computed once."""
     counted = sum(
-        n_layer * sum(math.prod(tensor.shape) for tensor in _of_layer(hyper, layer))
+        n_layer * sum(tensor.n_elements for tensor in _of_layer(hyper, layer))
         for layer, n_layer in Counter(_layers(hyper)).items()
     )
-    return counted + sum(math.prod(tensor.shape) for tensor in _outside_layers(hyper))
+    return counted + sum(tensor.n_elements for tensor in _outside_layers(hyper))
 
 
 def _layers(hyper: Hyperparameters) -> Iterator[_Layer]:
@@ -197,60 +337,85 @@ def _layers(hyper: Hyperparameters) -> Iterator[_Layer]:
         elif is_part:
             yield _Layer("", feed_forward)
         else:
-            yield _Layer(
-                letter, feed_forward, hyper.n_layer - hyper.n_layer_shared_kv <= number < hyper.n_layer, drafts
-            )
+            shares_kv = hyper.n_layer - hyper.n_layer_shared_kv <= number < hyper.n_layer
+            yield _Layer(letter, feed_forward, shares_kv, drafts)
 
 
-def _outside_layers(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    yield _matrix("TOKEN_EMBD", hyper.n_embd, hyper.n_vocab)
-    is_lfm2 = hyper.architecture in ("lfm2", "lfm2moe")
-    yield _f32("TOKEN_EMBD_NORM" if is_lfm2 else "OUTPUT_NORM", hyper.n_embd)
+def _outside_layers(hyper: Hyperparameters) -> list[TensorInfo]:
+    parts = ["input", FAMILIES[hyper.architecture].last_norm]
     if not hyper.tied_embeddings:
-        yield _matrix("OUTPUT", hyper.n_embd, hyper.n_vocab)
+        parts.append("output")
     if hyper.rope_freqs or hyper.architecture == "gemma4":
-        yield _f32("ROPE_FREQS", hyper.n_embd_head // 2)
+        parts.append("rope factors")
     if hyper.n_embd_per_layer:
-        width = hyper.n_embd_per_layer * hyper.n_layer
-        yield _matrix("PER_LAYER_TOKEN_EMBD", width, hyper.n_vocab)
-        yield _matrix("PER_LAYER_MODEL_PROJ", hyper.n_embd, width)
-        yield _f32("PER_LAYER_PROJ_NORM", hyper.n_embd_per_layer)
+        parts.append("embeddings of layers")
+    return _tensors(parts, _sizes(hyper, _Layer("", "")))
 
 
-def _of_layer(hyper: Hyperparameters, layer: _Layer) -> Iterator[_Tensor]:
-    yield from _norms(hyper, "ATTN_NORM")
+def _of_layer(hyper: Hyperparameters, layer: _Layer) -> list[TensorInfo]:
+    """Return the tensors of a layer, with their names after `blk.N.`."""
+    return _tensors(_parts(hyper, layer), _sizes(hyper, layer))
+
+
+def _parts(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
+    """Yield the parts of a layer, by their names in `_TABLES`, in order."""
+    family = FAMILIES[hyper.architecture]
+    yield from (norm for norm in family.norms if norm == "attn_norm")
     if layer.mixer == "M":
-        yield from _RECURRENCES[hyper.architecture](hyper)
+        yield family.recurrence
+    elif layer.mixer and hyper.kv_lora_rank:
+        yield "latent q" if hyper.q_lora_rank else "whole q"
+        yield "latent k and v"
+        if hyper.indexer_n_head:
+            yield "indexer"
     elif layer.mixer:
-        yield from _latent_attention(hyper) if hyper.kv_lora_rank else _attention(hyper, layer)
-    yield from _norms(hyper, "ATTN_POST_NORM", "FFN_NORM")
+        yield from _attention(hyper, layer)
+    yield from (norm for norm in family.norms if norm in ("post_attention_norm", "ffn_norm"))
     if layer.feed_forward == "experts":
         yield from _experts(hyper)
     if layer.feed_forward == "dense" or (layer.feed_forward and hyper.architecture == "gemma4"):
-        yield from _dense(hyper, _n_ff(hyper, layer))
-    yield from _norms(hyper, "FFN_POST_NORM")
+        yield f"{family.dense} dense".lstrip()
+    yield from (norm for norm in family.norms if norm == "post_ffw_norm")
     if hyper.architecture == "gemma4":
-        yield _f32("LAYER_OUT_SCALE", 1)
+        yield "scale of the layer"
     if hyper.n_embd_per_layer:
-        yield _matrix("PER_LAYER_INP_GATE", hyper.n_embd, hyper.n_embd_per_layer)
-        yield _matrix("PER_LAYER_PROJ", hyper.n_embd_per_layer, hyper.n_embd)
-        yield _f32("PER_LAYER_POST_NORM", hyper.n_embd)
+        yield "embedding of the layer"
     if layer.drafts:
-        yield from _drafting(hyper)
+        yield "draft"
+        if hyper.nextn_embeddings:
+            yield "embeddings of the draft"
 
 
-def _norms(hyper: Hyperparameters, *members: str) -> Iterator[_Tensor]:
-    """Yield those of these norms that the architecture has."""
-    return (_f32(norm, hyper.n_embd) for norm in FAMILIES[hyper.architecture].norms if norm in members)
+def _attention(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
+    family = FAMILIES[hyper.architecture]
+    has_biases = family.qkv_bias if hyper.qkv_bias is None else hyper.qkv_bias
+    if hyper.n_head_kv_window and layer.mixer == "*":
+        yield "attention with k as v"
+    else:
+        yield "attention with biases" if has_biases else family.attention
+    yield "output of attention"
+    if family.qk_norm is None:
+        yield "norms of q and k"
+    elif family.qk_norm or hyper.qk_norm:
+        yield "norms of heads"
+    if hyper.architecture == "gpt-oss":
+        yield "sinks"
 
 
-def _drafting(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    """Yield what a layer that drafts (NextN) has beyond the others."""
-    yield _matrix("NEXTN_EH_PROJ", 2 * hyper.n_embd, hyper.n_embd)
-    yield from (_f32(f"NEXTN_{norm}", hyper.n_embd) for norm in ("ENORM", "HNORM", "SHARED_HEAD_NORM"))
-    if hyper.nextn_embeddings:
-        yield _matrix("NEXTN_EMBED_TOKENS", hyper.n_embd, hyper.n_vocab)
-        yield _matrix("NEXTN_SHARED_HEAD_HEAD", hyper.n_embd, hyper.n_vocab)
+def _experts(hyper: Hyperparameters) -> Iterator[str]:
+    architecture, dense = hyper.architecture, FAMILIES[hyper.architecture].dense
+    yield "router"
+    yield "scaled experts" if architecture == "gemma4" else f"{dense} experts".lstrip()
+    if hyper.n_embd_expert:
+        yield "latent experts"
+    if hyper.expert_gating:
+        yield "selection bias"
+    if architecture == "gpt-oss":
+        yield "biases of experts"
+    if architecture in ("qwen2moe", "qwen35moe"):
+        yield "gate of the shared expert"
+    if hyper.n_ff_shared_expert:
+        yield f"{dense} shared expert".lstrip()
 
 
 def _n_head_kv(hyper: Hyperparameters, layer: _Layer) -> int:
@@ -261,191 +426,36 @@ def _n_ff(hyper: Hyperparameters, layer: _Layer) -> int:
     return (layer.shares_kv and hyper.n_ff_shared_kv) or hyper.n_ff
 
 
-_QUERIES = {"qwen35": 2, "qwen35moe": 2}
-"""Architectures whose Q has a gate of its width too."""
+def _sizes(hyper: Hyperparameters, layer: _Layer) -> dict[str, int]:
+    """Return the number behind each name of `_TABLES`: the hyperparameters, and what follows from them."""
+    head_dim = (layer.mixer == "W" and hyper.head_dim_window) or hyper.n_embd_head
+    return asdict(hyper) | {
+        "head_dim": head_dim,
+        "n_query": head_dim * hyper.n_head,
+        "n_kv": head_dim * _n_head_kv(hyper, layer),
+        "n_ff": _n_ff(hyper, layer),
+        "n_ff_expert": hyper.n_ff_expert or hyper.n_ff,
+        "n_embd_expert": hyper.n_embd_expert or hyper.n_embd,
+        "n_unrotated": hyper.n_embd_head - hyper.n_rot,
+        "n_rope_freqs": hyper.n_embd_head // 2,
+        "inner_of_head": hyper.ssm_inner // (hyper.ssm_n_head or 1),
+        "inner_of_group": hyper.ssm_inner // (hyper.ssm_n_group or 1),
+    }
 
 
-def _head_dim(hyper: Hyperparameters, layer: _Layer) -> int:
-    return (layer.mixer == "W" and hyper.head_dim_window) or hyper.n_embd_head
+def _tensors(parts: Iterable[str], sizes: Mapping[str, int]) -> list[TensorInfo]:
+    found = []
+    for part in parts:
+        for line in _TABLES[part].strip().splitlines():
+            name, type_name, *dimensions = line.split()
+            shape = tuple(_size(dimension, sizes) for dimension in dimensions)
+            found.append(TensorInfo(name, shape, type_name, math.prod(shape) * _TYPE_BYTES[type_name]))
+    return found
 
 
-def _qk_norms(n_q: int, n_k: int) -> Iterator[_Tensor]:
-    yield _f32("ATTN_Q_NORM", n_q)
-    yield _f32("ATTN_K_NORM", n_k)
-
-
-def _attention(hyper: Hyperparameters, layer: _Layer) -> Iterator[_Tensor]:
-    family, head_dim = FAMILIES[hyper.architecture], _head_dim(hyper, layer)
-    n_query, n_kv = head_dim * hyper.n_head, head_dim * _n_head_kv(hyper, layer)
-    has_bias = family.qkv_bias if hyper.qkv_bias is None else hyper.qkv_bias
-    separate = [("ATTN_Q", n_query * _QUERIES.get(hyper.architecture, 1)), ("ATTN_K", n_kv), ("ATTN_V", n_kv)]
-    if hyper.n_head_kv_window and layer.mixer == "*":
-        separate.pop()
-    for member, n_rows in [("ATTN_QKV", n_query + 2 * n_kv)] if family.fused else separate:
-        yield _matrix(member, hyper.n_embd, n_rows)
-        if has_bias:
-            yield _bias(member, n_rows)
-    yield _matrix("ATTN_OUT", n_query, hyper.n_embd)
-    if family.qk_norm is None:
-        yield from _qk_norms(n_query, n_kv)
-    elif family.qk_norm or hyper.qk_norm:
-        yield from _qk_norms(head_dim, head_dim)
-    if hyper.architecture == "gpt-oss":
-        yield _bias("ATTN_OUT", hyper.n_embd)
-        yield _f32("ATTN_SINKS", hyper.n_head)
-
-
-def _latent_attention(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    """Yield the tensors of MLA, with K and V of each head computed from the latent in the graph."""
-    n_query, rank = hyper.n_embd_head * hyper.n_head, hyper.kv_lora_rank
-    if hyper.q_lora_rank:
-        yield _matrix("ATTN_Q_A", hyper.n_embd, hyper.q_lora_rank)
-        yield _f32("ATTN_Q_A_NORM", hyper.q_lora_rank)
-        yield _matrix("ATTN_Q_B", hyper.q_lora_rank, n_query)
-    else:
-        yield _matrix("ATTN_Q", hyper.n_embd, n_query)
-    yield _matrix("ATTN_KV_A_MQA", hyper.n_embd, rank + hyper.n_rot)
-    yield _f32("ATTN_KV_A_NORM", rank)
-    yield _matrix("ATTN_K_B", hyper.n_embd_head - hyper.n_rot, rank, hyper.n_head)
-    yield _matrix("ATTN_V_B", rank, hyper.v_head_dim, hyper.n_head)
-    yield _matrix("ATTN_OUT", hyper.n_head * hyper.v_head_dim, hyper.n_embd)
-    if hyper.indexer_n_head:
-        width = hyper.indexer_head_dim
-        yield _f32("INDEXER_K_NORM", width)
-        yield _bias("INDEXER_K_NORM", width)
-        yield _f32("INDEXER_PROJ", hyper.n_embd, hyper.indexer_n_head)
-        yield _matrix("INDEXER_ATTN_K", hyper.n_embd, width)
-        yield _matrix("INDEXER_ATTN_Q_B", hyper.q_lora_rank, hyper.indexer_n_head * width)
-
-
-def _delta_net(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    n_qkv = 2 * hyper.ssm_n_group * hyper.ssm_state + hyper.ssm_inner
-    yield _matrix("ATTN_QKV", hyper.n_embd, n_qkv)
-    yield _matrix("ATTN_GATE", hyper.n_embd, hyper.ssm_inner)
-    yield _f32("SSM_CONV1D", hyper.ssm_conv, n_qkv)
-    yield _bias("SSM_DT", hyper.ssm_n_head)
-    yield _bare("SSM_A", hyper.ssm_n_head)
-    yield _matrix("SSM_BETA", hyper.n_embd, hyper.ssm_n_head)
-    yield _matrix("SSM_ALPHA", hyper.n_embd, hyper.ssm_n_head)
-    yield _f32("SSM_NORM", hyper.ssm_inner // hyper.ssm_n_head)
-    yield _matrix("SSM_OUT", hyper.ssm_inner, hyper.n_embd)
-
-
-def _mamba2(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    n_conv = hyper.ssm_inner + 2 * hyper.ssm_n_group * hyper.ssm_state
-    yield _matrix("SSM_IN", hyper.n_embd, hyper.ssm_inner + n_conv + hyper.ssm_n_head)
-    yield _f32("SSM_CONV1D", hyper.ssm_conv, n_conv)
-    yield _bias("SSM_CONV1D", n_conv)
-    yield _bias("SSM_DT", hyper.ssm_n_head)
-    yield _bare("SSM_A", 1, hyper.ssm_n_head)
-    yield _bare("SSM_D", 1, hyper.ssm_n_head)
-    yield _f32("SSM_NORM", hyper.ssm_inner // hyper.ssm_n_group, hyper.ssm_n_group)
-    yield _matrix("SSM_OUT", hyper.ssm_inner, hyper.n_embd)
-
-
-def _short_convolution(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    yield _f32("SHORTCONV_CONV", hyper.ssm_conv, hyper.n_embd)
-    yield _matrix("SHORTCONV_INPROJ", hyper.n_embd, 3 * hyper.n_embd)
-    yield _matrix("SHORTCONV_OUTPROJ", hyper.n_embd, hyper.n_embd)
-
-
-def _delta_attention(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    """Yield the tensors of Kimi Delta Attention (KDA)."""
-    width, n_inner = hyper.ssm_state, hyper.ssm_state * hyper.n_head
-    for part in "QKV":
-        yield _f32(f"SSM_CONV1D_{part}", hyper.ssm_conv, 1, n_inner)
-        yield _matrix(f"ATTN_{part}", hyper.n_embd, n_inner)
-    for part in "FG":
-        yield _matrix(f"SSM_{part}_A", hyper.n_embd, width)
-        yield _matrix(f"SSM_{part}_B", width, n_inner)
-    yield _matrix("SSM_BETA", hyper.n_embd, hyper.n_head)
-    yield _bare("SSM_A", 1, hyper.n_head)
-    yield _bias("SSM_DT", n_inner)
-    yield _f32("SSM_NORM", width)
-    yield _matrix("ATTN_OUT", n_inner, hyper.n_embd)
-
-
-_RECURRENCES = {
-    "qwen35": _delta_net,
-    "qwen35moe": _delta_net,
-    "granitehybrid": _mamba2,
-    "nemotron_h": _mamba2,
-    "nemotron_h_moe": _mamba2,
-    "lfm2": _short_convolution,
-    "lfm2moe": _short_convolution,
-    "kimi-linear": _delta_attention,
-}
-
-
-def _has_expert_bias(hyper: Hyperparameters) -> bool:
-    stated = hyper.expert_bias
-    return bool(hyper.n_expert) and (FAMILIES[hyper.architecture].expert_bias if stated is None else stated)
-
-
-def _gemma4_experts(n_embd: int, n_ff: int, n_expert: int) -> Iterator[_Tensor]:
-    yield _matrix("FFN_GATE_UP_EXP", n_embd, 2 * n_ff, n_expert)
-    yield _matrix("FFN_DOWN_EXP", n_ff, n_embd, n_expert)
-    yield _Tensor("FFN_DOWN_EXP", (n_expert,), "f32", "scale")
-    yield _Tensor("FFN_GATE_INP", (n_embd,), "f32", "scale")
-    yield from (_f32(norm, n_embd) for norm in ("FFN_PRE_NORM_2", "FFN_POST_NORM_1", "FFN_POST_NORM_2"))
-
-
-def _experts(hyper: Hyperparameters) -> Iterator[_Tensor]:
-    architecture, n_ff, n_expert = hyper.architecture, hyper.n_ff_expert or hyper.n_ff, hyper.n_expert
-    n_embd, feed_forward = hyper.n_embd_expert or hyper.n_embd, _feed_forward(architecture)
-    yield _f32("FFN_GATE_INP", hyper.n_embd, n_expert)
-    if architecture == "gemma4":
-        yield from _gemma4_experts(n_embd, n_ff, n_expert)
-    else:
-        yield from feed_forward("_EXP", n_embd, n_ff, n_expert)
-    if hyper.n_embd_expert:
-        yield _matrix("MOE_LATENT_DOWN", hyper.n_embd, n_embd)
-        yield _matrix("MOE_LATENT_UP", n_embd, hyper.n_embd)
-    if _has_expert_bias(hyper):
-        yield _bias("FFN_EXP_PROBS_B", n_expert)
-    if architecture == "gpt-oss":
-        yield _bias("FFN_GATE_INP", n_expert)
-        for member, n_rows in (("FFN_GATE_EXP", n_ff), ("FFN_UP_EXP", n_ff), ("FFN_DOWN_EXP", hyper.n_embd)):
-            yield _bias(member, n_rows, n_expert)
-    if architecture in ("qwen2moe", "qwen35moe"):
-        yield _f32("FFN_GATE_INP_SHEXP", hyper.n_embd)
-    if hyper.n_ff_shared_expert:
-        yield from feed_forward("_SHEXP", hyper.n_embd, hyper.n_ff_shared_expert)
-
-
-def _dense(hyper: Hyperparameters, n_ff: int) -> Iterator[_Tensor]:
-    if FAMILIES[hyper.architecture].fused:
-        yield _matrix("FFN_UP", hyper.n_embd, 2 * n_ff)
-        yield _matrix("FFN_DOWN", n_ff, hyper.n_embd)
-    else:
-        yield from _feed_forward(hyper.architecture)("", hyper.n_embd, n_ff)
-
-
-def _feed_forward(architecture: str) -> Callable[..., Iterator[_Tensor]]:
-    return _ungated if architecture.startswith("nemotron") else _gated
-
-
-def _gated(kind: str, n_embd: int, n_ff: int, *n_expert: int) -> Iterator[_Tensor]:
-    yield _matrix(f"FFN_GATE{kind}", n_embd, n_ff, *n_expert)
-    yield from _ungated(kind, n_embd, n_ff, *n_expert)
-
-
-def _ungated(kind: str, n_embd: int, n_ff: int, *n_expert: int) -> Iterator[_Tensor]:
-    yield _matrix(f"FFN_UP{kind}", n_embd, n_ff, *n_expert)
-    yield _matrix(f"FFN_DOWN{kind}", n_ff, n_embd, *n_expert)
-
-
-def _matrix(member: str, *shape: int) -> _Tensor:
-    return _Tensor(member, shape, "f16")
-
-
-def _f32(member: str, *shape: int) -> _Tensor:
-    return _Tensor(member, shape, "f32")
-
-
-def _bias(member: str, *shape: int) -> _Tensor:
-    return _Tensor(member, shape, "f32", suffix="bias")
-
-
-def _bare(member: str, *shape: int) -> _Tensor:
-    return _Tensor(member, shape, "f32", suffix="")
+def _size(text: str, sizes: Mapping[str, int]) -> int:
+    """Return the value of a sum of products of names and numbers."""
+    products = (term.split("*") for term in text.split("+"))
+    return sum(
+        math.prod(int(each) if each.isdigit() else sizes[each] for each in product) for product in products
+    )

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import row_bytes
-from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.units import format_bytes
 
 _OF_LAYER = re.compile(r"blk\.(\d+)\.")
@@ -142,7 +141,7 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
     @cached_property
     def has_output(self) -> bool:
         """Whether the output has a matrix other than the input embedding."""
-        return any(tensor.name == tensor_name("OUTPUT") for tensor in self.tensors)
+        return any(tensor.name == "output.weight" for tensor in self.tensors)
 
     @property
     def bpw(self) -> float | None:
@@ -191,9 +190,9 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
 
 def active_bytes(tensor: TensorInfo, model: ModelFile) -> float:
     """Return the bytes of a tensor that one token reads on average; 0 for a tensor of unknown type."""
-    if tensor.name == tensor_name("PER_LAYER_TOKEN_EMBD"):
+    if tensor.name == "per_layer_token_embd.weight":
         return 0.0
-    if tensor.name == tensor_name("TOKEN_EMBD") and model.has_output:
+    if tensor.name == "token_embd.weight" and model.has_output:
         return 0.0
     layer = layer_of(tensor.name)
     if layer is not None and layer >= model.n_layer - model.n_layer_nextn:

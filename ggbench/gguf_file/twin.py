@@ -23,6 +23,7 @@ from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
 from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.header import (
+    SPLIT_COUNT,
     encode_header,
     encode_model,
     read_local_header,
@@ -56,10 +57,12 @@ def plan_twin(
     """
     ftypes = {quant.lower(): ftype_by_name(quant) for quant in quants}
     metadata, tensors = build_metadata(hyper), build_tensors(hyper)
-    keys, version = gguf_constants.Keys.General, gguf_constants.GGML_QUANT_VERSION
     planned = {}
     for quant, retyped in choose_types(metadata, tensors, ftypes).items():
-        added = {keys.FILE_TYPE: ftypes[quant], keys.QUANTIZATION_VERSION: version}
+        added = {
+            "general.file_type": ftypes[quant],
+            "general.quantization_version": gguf_constants.GGML_QUANT_VERSION,
+        }
         if experts := FAMILIES[hyper.architecture].experts_type:
             retyped = tuple(
                 replace(each, type_name=experts, n_bytes=tensor_bytes(experts, each.shape))
@@ -109,11 +112,7 @@ def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) 
         for key, value in model.metadata.items()
         if not key.startswith(_LEFT_OUT) and value != [] and not isinstance(value, ArrayLength)
     }
-    keys = gguf_constants.Keys
-    metadata |= {
-        keys.LLM.VOCAB_SIZE.format(arch=model.architecture): model.n_vocab,
-        keys.Tokenizer.MODEL: "none",
-    }
+    metadata |= {f"{model.architecture}.vocab_size": model.n_vocab, "tokenizer.ggml.model": "none"}
     tensors = tuple(replace(tensor, shard=0) for tensor in model.tensors)
     if layers is not None:
         metadata, tensors = select_layers(model, metadata, layers)
@@ -161,18 +160,17 @@ def with_vocabulary(twin: ModelFile, directory: Path) -> Path:
     n_made = (twin.n_vocab or 0) - len(words)
     if n_made < 0:
         raise Unsupported(f"{twin.name}: a vocabulary needs at least {len(words)} tokens", "use a larger twin")
-    keys = gguf_constants.Keys
     kept = {key: value for key, value in twin.metadata.items() if not key.startswith(_LEFT_OUT)}
     vocabulary = {
-        keys.Tokenizer.MODEL: "llama",
-        keys.Tokenizer.LIST: [*words, *(f"\u2581{number}" for number in range(n_made))],
-        keys.Tokenizer.SCORES: [0.0] * len(words) + [float(-number) for number in range(n_made)],
-        keys.Tokenizer.TOKEN_TYPE: [*types, *[_NORMAL] * n_made],
-        keys.Tokenizer.BOS_ID: 1,
-        keys.Tokenizer.EOS_ID: 2,
-        keys.Tokenizer.UNK_ID: 0,
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": [*words, *(f"\u2581{number}" for number in range(n_made))],
+        "tokenizer.ggml.scores": [0.0] * len(words) + [float(-number) for number in range(n_made)],
+        "tokenizer.ggml.token_type": [*types, *[_NORMAL] * n_made],
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
     }
-    names = (str(twin.metadata[key]) for key in (keys.General.NAME, "ggbench.twin.source"))
+    names = (str(twin.metadata[key]) for key in ("general.name", "ggbench.twin.source"))
     planned = _planned(twin.name, kept | vocabulary, twin.tensors, *names)
     planned = replace(planned, metadata={**planned.metadata, **vocabulary})  # arrays, not their lengths
     stem = twin.paths[0].stem if twin.paths else twin.name
@@ -186,7 +184,7 @@ def _planned(
     return encode_model(
         {
             **metadata,
-            gguf_constants.Keys.General.NAME: model_name,
+            "general.name": model_name,
             "ggbench.twin": True,
             "ggbench.twin.source": source,
             _FINGERPRINT: shape.hexdigest()[:16],
@@ -268,7 +266,7 @@ def _check_windows(model: ModelFile, layers: Sequence[int]) -> None:
 
 def _values_by_layer(model: ModelFile, metadata: Mapping[str, object]) -> Iterator[tuple[str, list[object]]]:
     """Yield the keys of the architecture that have a value for each layer."""
-    sections = gguf_constants.Keys.Rope.DIMENSION_SECTIONS.format(arch=model.architecture)
+    sections = f"{model.architecture}.rope.dimension_sections"
     for key, value in metadata.items():
         is_own = key.startswith(f"{model.architecture}.") and key != sections
         if is_own and isinstance(value, list) and len(value) == model.n_layer:
@@ -278,25 +276,23 @@ def _values_by_layer(model: ModelFile, metadata: Mapping[str, object]) -> Iterat
 def _selected_metadata(
     model: ModelFile, metadata: Mapping[str, object], layers: Sequence[int], n_dense: int
 ) -> dict[str, object]:
-    keys, architecture = gguf_constants.Keys, model.architecture
-
-    def full(key: str) -> str:
-        return key.format(arch=architecture)
-
+    prefix = f"{model.architecture}."
     selected = dict(metadata)
     for key, values in _values_by_layer(model, metadata):
         selected[key] = [values[layer] for layer in layers]
-    selected[full(keys.LLM.BLOCK_COUNT)] = len(layers)
-    selected.pop(full(keys.LLM.NEXTN_PREDICT_LAYERS), None)
+    selected[prefix + "block_count"] = len(layers)
+    selected.pop(prefix + "nextn_predict_layers", None)
     chosen = [model.states[layer] for layer in layers]
     if any(state.window for state in chosen):
-        selected[full(keys.Attention.SLIDING_WINDOW_PATTERN)] = [state.window is not None for state in chosen]
-    if full(keys.LLM.LEADING_DENSE_BLOCK_COUNT) in selected:
-        selected[full(keys.LLM.LEADING_DENSE_BLOCK_COUNT)] = n_dense
-    if architecture in FULL_ATTENTION_INTERVAL:
-        selected[full(RECURRENT_LAYERS)] = [state.recurrent_elements > 0 for state in chosen]
-    if architecture == "deepseek2":  # llama.cpp derives it from the number of layers if the key is not needed
-        selected.setdefault(full(keys.Attention.Q_LORA_RANK), 0)
+        selected[prefix + "attention.sliding_window_pattern"] = [state.window is not None for state in chosen]
+    if prefix + "leading_dense_block_count" in selected:
+        selected[prefix + "leading_dense_block_count"] = n_dense
+    if model.architecture in FULL_ATTENTION_INTERVAL:
+        selected[prefix + RECURRENT_LAYERS] = [state.recurrent_elements > 0 for state in chosen]
+    if (
+        model.architecture == "deepseek2"
+    ):  # llama.cpp derives it from the number of layers if the key is not needed
+        selected.setdefault(prefix + "attention.q_lora_rank", 0)
     return selected
 
 
@@ -330,7 +326,7 @@ def write_sparse(file: ModelFile, folder: Path) -> Path:
     header that cannot be encoded, and BadFile.
     """
     if not file.paths:
-        is_split = gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT in file.metadata
+        is_split = SPLIT_COUNT in file.metadata
         is_partial = is_split or any(isinstance(value, ArrayLength) for value in file.metadata.values())
         whole = twin_of(file, file.name) if is_partial else file
         encoded = encode_header(whole.metadata, whole.tensors)

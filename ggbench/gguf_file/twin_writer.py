@@ -25,9 +25,8 @@ from msgspec.structs import replace
 
 from ggbench.errors import DoesNotFit, GgbenchError, UsageError
 from ggbench.files import PART_SUFFIX, make_folders, take_name, written_aside
-from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
-from ggbench.gguf_file.header import encode_header, n_padding
+from ggbench.gguf_file.header import SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS, encode_header, n_padding
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.gguf_file.quants import ShardName
 from ggbench.units import format_bytes
@@ -209,12 +208,7 @@ def group_twins(twins: Sequence[ModelFile]) -> TwinGroup:
 
 
 def _part(twin: ModelFile, number: int, *, in_layers: bool) -> ModelFile:
-    keys = gguf_constants.Keys.Split
-    metadata = twin.metadata | {
-        keys.LLM_KV_SPLIT_NO: number,
-        keys.LLM_KV_SPLIT_COUNT: 2,
-        keys.LLM_KV_SPLIT_TENSORS_COUNT: len(twin.tensors),
-    }
+    metadata = twin.metadata | {SPLIT_NO: number, SPLIT_COUNT: 2, SPLIT_TENSORS: len(twin.tensors)}
     tensors = tuple(tensor for tensor in twin.tensors if (layer_of(tensor.name) is not None) is in_layers)
     return replace(
         twin, metadata=metadata, tensors=tensors, file_bytes=encode_header(metadata, tensors).file_bytes

@@ -25,7 +25,6 @@ from ggbench.engines.contract import DescribedDevice, Engine, EstimateMemory, So
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Allocated, DeviceBuffers, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.gguf_file.gguf_constants import Keys
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.sizing.drafts import check_drafts
@@ -61,7 +60,7 @@ class DryContext(msgspec.Struct, frozen=True):
 
     def process_bytes(self, file: ModelFile) -> int:
         """Return the main memory that decoding to the end of a file's context takes outside buffers."""
-        entries = (file.metadata.get(key) for key in (Keys.Tokenizer.LIST, Keys.Tokenizer.MERGES))
+        entries = (file.metadata.get(key) for key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
         vocabulary = _VOCABULARY_ENTRY_BYTES * sum(n for n in entries if isinstance(n, int))
         n_cells = min(self.n_ctx, self.cache_bytes // _SMALLEST_CELL_BYTES)  # a recurrent state has no cells
         context_bytes = _CONTEXT_BYTES + _TENSOR_BYTES * max(_FEWEST_TENSORS, len(file.tensors))

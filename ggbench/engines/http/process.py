@@ -35,7 +35,6 @@ from ggbench.engines.http.program import (
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
 from ggbench.errors import GgbenchError, UsageError
-from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import with_vocabulary
 from ggbench.machine.host import count_oom_kills, has_oom_kills_since
@@ -202,5 +201,5 @@ def _with_tokens(path: Path) -> Path:
     Raises BadFile, Unsupported, and DoesNotFit if the disk lacks room.
     """
     file = read_model_file(path)
-    is_without = file.metadata.get(gguf_constants.Keys.Tokenizer.MODEL) == "none"
+    is_without = file.metadata.get("tokenizer.ggml.model") == "none"
     return with_vocabulary(file, paths.twins_dir()) if file.is_twin and is_without else path

@@ -24,7 +24,6 @@ from ggbench.extras.transformers.config_json import (
 )
 from ggbench.extras.transformers.storage import METHODS, Method, method_by_name, stored_method
 from ggbench.gguf_file.ggml_types import tensor_bytes
-from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_count
@@ -116,7 +115,7 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
         if quantization is None:
             return module is not None
         if module is None:
-            is_output = tensor.name == tensor_name("OUTPUT")
+            is_output = tensor.name == "output.weight"
             return is_output and method.quant_method == "gptq" and quantization.flag("lm_head", False)
         keys = ("modules_to_not_convert", "llm_int8_skip_modules")
         return not any(left_out in module for key in keys for left_out in quantization.read(key, list[str], ()))
