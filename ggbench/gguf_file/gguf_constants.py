@@ -1,6 +1,6 @@
 """The constants of the gguf package, imported at their first use and without the rest of the package.
 
-`gguf_constants.GGML_QUANT_SIZES` is `gguf.constants.GGML_QUANT_SIZES`, and so on. Importing gguf as a whole takes 90 ms,
+`gguf_constants.GGML_QUANT_SIZES` is that of `gguf.constants`, and so on. Importing gguf as a whole takes 90 ms,
 for numpy, yaml and an HTTP client; its constants alone take 6 ms, and `ggbench --help` and `ggbench models` need
 neither. Of llama_cpp's 50 ms, 40 are for things that ggbench never calls.
 
