@@ -42,17 +42,14 @@ def test_a_power_cut_after_a_write_takes_nothing(writer: str, tmp_path: Path, di
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["one file", "shards"])
-@pytest.mark.parametrize("to_folder", [False, True], ids=["cache", "folder"])
 def test_a_power_cut_after_a_pull_takes_nothing(
-    to_folder: bool, number: int, tmp_path: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch
+    number: int, tmp_path: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
     add_tiny_repo(hub)
     listing = tiny_listing(hub)
     disk = SyncedDisk(monkeypatch, tmp_path)
-    download(
-        HubAccess.from_environment(), listing, listing.variants[number], to=tmp_path / "here" if to_folder else None
-    )
+    download(HubAccess.from_environment(), listing, listing.variants[number])
     assert disk.named
     assert disk.lost_by_a_power_cut() == []
 

@@ -260,7 +260,8 @@ def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
             "attention.kv_lora_rank": hyper.kv_lora_rank,
             "attention.q_lora_rank": hyper.q_lora_rank,
         }
-    values |= _keys_by_layer(hyper, values["attention.head_count_kv"]) | family.fixed_keys
+    values |= _keys_by_layer(hyper, values["attention.head_count_kv"])
+    values |= family.fixed_keys
     return {
         "general.architecture": hyper.architecture,
         **{f"{hyper.architecture}.{key}": value for key, value in values.items()},
@@ -359,24 +360,16 @@ def _of_layer(hyper: Hyperparameters, layer: _Layer) -> list[TensorInfo]:
 
 def _parts(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
     """Yield the parts of a layer, by their names in `_TABLES`, in order."""
-    family = FAMILIES[hyper.architecture]
-    yield from (norm for norm in family.norms if norm == "attn_norm")
-    if layer.mixer == "M":
-        yield family.recurrence
-    elif layer.mixer and hyper.kv_lora_rank:
-        yield "latent q" if hyper.q_lora_rank else "whole q"
-        yield "latent k and v"
-        if hyper.indexer_n_head:
-            yield "indexer"
-    elif layer.mixer:
-        yield from _attention(hyper, layer)
-    yield from (norm for norm in family.norms if norm in ("post_attention_norm", "ffn_norm"))
+    norms, is_gemma4 = FAMILIES[hyper.architecture].norms, hyper.architecture == "gemma4"
+    yield from (norm for norm in norms if norm == "attn_norm")
+    yield from _mixer(hyper, layer)
+    yield from (norm for norm in norms if norm in ("post_attention_norm", "ffn_norm"))
     if layer.feed_forward == "experts":
         yield from _experts(hyper)
-    if layer.feed_forward == "dense" or (layer.feed_forward and hyper.architecture == "gemma4"):
-        yield f"{family.dense} dense".lstrip()
-    yield from (norm for norm in family.norms if norm == "post_ffw_norm")
-    if hyper.architecture == "gemma4":
+    if layer.feed_forward == "dense" or (layer.feed_forward and is_gemma4):
+        yield f"{FAMILIES[hyper.architecture].dense} dense".lstrip()
+    yield from (norm for norm in norms if norm == "post_ffw_norm")
+    if is_gemma4:
         yield "scale of the layer"
     if hyper.n_embd_per_layer:
         yield "embedding of the layer"
@@ -384,6 +377,18 @@ def _parts(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
         yield "draft"
         if hyper.nextn_embeddings:
             yield "embeddings of the draft"
+
+
+def _mixer(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
+    if layer.mixer == "M":
+        yield FAMILIES[hyper.architecture].recurrence
+    elif layer.mixer and hyper.kv_lora_rank:
+        yield "latent q" if hyper.q_lora_rank else "whole q"
+        yield "latent k and v"
+        if hyper.indexer_n_head:
+            yield "indexer"
+    elif layer.mixer:
+        yield from _attention(hyper, layer)
 
 
 def _attention(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:

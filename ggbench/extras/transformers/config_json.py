@@ -221,8 +221,8 @@ def _windowed(config: Config, shape: _Shape, states: tuple[LayerState, ...]) -> 
 
 def _biases(shape: _Shape, file: ModelFile) -> Iterator[TensorInfo]:
     """Yield the biases that the config gives to linear layers, beside those that the architecture has."""
-    stems = (".attn_q.", ".attn_k.", ".attn_v.", ".attn_output.") if shape.attention_bias else ()
-    stems += (".ffn_gate.", ".ffn_up.", ".ffn_down.") if shape.mlp_bias else ()
+    stems = [".attn_q.", ".attn_k.", ".attn_v.", ".attn_output."] if shape.attention_bias else []
+    stems += [".ffn_gate.", ".ffn_up.", ".ffn_down."] if shape.mlp_bias else []
     existing = {each.name for each in file.tensors}
     for each in file.tensors:
         name = each.name.replace(".weight", ".bias")
