@@ -17,11 +17,12 @@ _SSM = ("ssm_conv", "ssm_state", "ssm_inner", "ssm_n_head", "ssm_n_group")
 _INDEXER = ("indexer_n_head", "indexer_head_dim", "indexer_top_k")
 _DELTA_NET = (*_SSM, "head_dim", "n_rot")
 
-BEFORE = ("attn_norm", "ffn_norm")
-BETWEEN = ("attn_norm", "post_attention_norm")
-AROUND = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
-AFTER = ("post_attention_norm", "post_ffw_norm")
-"""Norms of a layer: before its two parts; before the first and between; and so on."""
+_Norms = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+BEFORE: _Norms = ("attn_norm",), ("ffn_norm",), ()
+BETWEEN: _Norms = ("attn_norm",), ("post_attention_norm",), ()
+AROUND: _Norms = ("attn_norm",), ("post_attention_norm", "ffn_norm"), ("post_ffw_norm",)
+AFTER: _Norms = (), ("post_attention_norm",), ("post_ffw_norm",)
+"""Norms of a layer: before its first part, between the two, and after the second."""
 _SIGMOID = 2
 """`LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID` of llama-hparams.h."""
 
@@ -35,7 +36,7 @@ class Family(NamedTuple):
     """Optional hyperparameters that it allows."""
     letters: str = ""
     """Letters of its `layer_pattern`, which it then requires."""
-    norms: tuple[str, ...] = BEFORE
+    norms: _Norms = BEFORE
     qkv_bias: bool = False
     qk_norm: bool | None = False
     """Whether each head's Q and K have norms; None: one norm over all heads."""
@@ -73,7 +74,7 @@ _DSA = Family(
 _NEMOTRON = Family(
     needs=(*_SSM, "head_dim"),
     letters="M*-",
-    norms=("attn_norm",),
+    norms=(("attn_norm",), (), ()),
     dense="ungated",
     recurrence="mamba 2",
     fixed_keys={"attention.layer_norm_epsilon": 1e-5},

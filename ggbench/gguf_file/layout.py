@@ -360,15 +360,16 @@ def _of_layer(hyper: Hyperparameters, layer: _Layer) -> list[TensorInfo]:
 
 def _parts(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
     """Yield the parts of a layer, by their names in `_TABLES`, in order."""
-    norms, is_gemma4 = FAMILIES[hyper.architecture].norms, hyper.architecture == "gemma4"
-    yield from (norm for norm in norms if norm == "attn_norm")
+    family, is_gemma4 = FAMILIES[hyper.architecture], hyper.architecture == "gemma4"
+    before, between, after = family.norms
+    yield from before
     yield from _mixer(hyper, layer)
-    yield from (norm for norm in norms if norm in ("post_attention_norm", "ffn_norm"))
+    yield from between
     if layer.feed_forward == "experts":
         yield from _experts(hyper)
     if layer.feed_forward == "dense" or (layer.feed_forward and is_gemma4):
-        yield f"{FAMILIES[hyper.architecture].dense} dense".lstrip()
-    yield from (norm for norm in norms if norm == "post_ffw_norm")
+        yield f"{family.dense} dense".lstrip()
+    yield from after
     if is_gemma4:
         yield "scale of the layer"
     if hyper.n_embd_per_layer:

@@ -17,7 +17,6 @@ import msgspec
 from ggbench import paths
 from ggbench.errors import GgbenchError, NetworkError, UsageError
 from ggbench.text import sanitize, shorten
-from ggbench.units import format_duration
 
 if TYPE_CHECKING:
     import httpx2
@@ -93,37 +92,26 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
     """
     repo, doing = sanitize(repo), sanitize(doing)
     status, code = response.status_code, response.headers.get("X-Error-Code", "")
-    by_code = {
-        "GatedRepo": (
-            f"{repo} is gated: its files require accepting its terms",
-            f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}",
-        ),
-        "RevisionNotFound": (f"no such revision while {doing}", "give a branch, a tag or a commit of the repo"),
-        "EntryNotFound": (
-            f"the Hub cannot find the file while {doing}",
-            "list the repo again: it may have changed",
-        ),
-    }
-    if code in by_code:
-        return NetworkError(*by_code[code])
-    if status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
-        return NetworkError("the Hub rejected your token", f"{_LOG_IN_HINT} again, or unset HF_TOKEN")
-    if code == "RepoNotFound" or status == 401:
+    what, hint = f"the Hub returned status {status} while {doing}", f"try again later, {_OFFLINE_HINT}"
+    if code == "GatedRepo":
+        what = f"{repo} is gated: its files require accepting its terms"
+        hint = f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}"
+    elif code in ("RevisionNotFound", "EntryNotFound"):
+        what = f"the Hub cannot find the revision or file while {doing}"
+        hint = "give a branch, a tag or a commit of the repo, or list it again: it may have changed"
+    elif status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
+        what, hint = "the Hub rejected your token", f"{_LOG_IN_HINT} again, or unset HF_TOKEN"
+    elif code == "RepoNotFound" or status == 401:
+        what = f"repo {repo} does not exist, or is private"
         hint = f"search with `ggbench models --search`; if it is private, {_LOG_IN_HINT}"
-        return NetworkError(f"repo {repo} does not exist, or is private", hint)
-    if status == 403:
+    elif status == 403:
+        what = f"the Hub denied access to {repo} while {doing}"
         hint = f"{_LOG_IN_HINT} with a token that has read access"
-        return NetworkError(f"the Hub denied access to {repo} while {doing}", hint)
-    if status == 429:
-        pause_s = retry_after_s(response)
-        wait = "later" if pause_s is None else f"in {format_duration(pause_s)}"
-        return NetworkError(
-            f"the Hub's rate limit was reached while {doing}", f"try again {wait}, or {_LOG_IN_HINT}"
-        )
-    hint = (
-        f"try again later, {_OFFLINE_HINT}" if status >= 500 else "check that HF_ENDPOINT is the URL of a Hub"
-    )
-    return NetworkError(f"the Hub returned status {status} while {doing}", hint)
+    elif status == 429:
+        what, hint = f"the Hub's rate limit was reached while {doing}", f"try again later, or {_LOG_IN_HINT}"
+    elif status < 500:
+        hint = "check that HF_ENDPOINT is the URL of a Hub"
+    return NetworkError(what, hint)
 
 
 def retry_after_s(response: httpx2.Response) -> float | None:

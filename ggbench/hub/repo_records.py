@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -132,22 +132,15 @@ def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
         (sorted(shards, key=lambda file: file.path) for shards in groups.values()),
         key=lambda shards: (-sum(file.n_bytes for file in shards), shards[0].path),
     )
-    names: set[str] = set()
-    variants = []
-    for shards in ordered:
-        path = shards[0].path
-        name = next(each for each in _names(path) if each not in names)
-        names.add(name)
-        variants.append(RepoVariant(name, quant_from_file_name(path), tuple(shards), _missing(shards)))
-    return tuple(variants)
+    stems = Counter(model_name(shards[0].path) for shards in ordered)
+    return tuple(_variant(shards, is_alone=stems[model_name(shards[0].path)] == 1) for shards in ordered)
 
 
-def _names(path: str) -> Iterator[str]:
-    """Yield candidate names of a variant, best first: `x.gguf` and a split `x` cannot both be `x`."""
-    yield sanitize(model_name(path))
-    yield sanitize(path[: -len(".gguf")])
-    yield sanitize(path)
-    yield from (f"{sanitize(path)} {n}" for n in range(2, 1 << 30))
+def _variant(shards: Sequence[RepoFile], *, is_alone: bool) -> RepoVariant:
+    """Return the files as a variant, with the file's name if another one has the name without shard suffix too."""
+    path = shards[0].path
+    name = sanitize(model_name(path) if is_alone else path)
+    return RepoVariant(name, quant_from_file_name(path), tuple(shards), _missing(shards))
 
 
 def _missing(shards: Sequence[RepoFile]) -> tuple[str, ...]:

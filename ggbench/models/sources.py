@@ -49,8 +49,6 @@ class RepoRequest(msgspec.Struct, frozen=True):
     """Lower case; empty means every variant."""
     file_pattern: str | None = None
     """File name with `{quant}` as a placeholder; other variants are excluded."""
-    known_quants: tuple[str, ...] = ()
-    """Default if `quants` is empty; empty means every variant."""
 
     def takes(self, variant: RepoVariant) -> bool:
         if self.file_pattern is None:
@@ -205,8 +203,7 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
             f"it has {list_variants(listing.variants)}; select one with {sanitize(listing.repo)} and a file name",
         )
     if not request.quants:
-        known = [variant for variant in variants if variant.quant in request.known_quants]
-        return tuple(known or variants)
+        return tuple(variants)
     return choose_by_quant(request.quants, variants, sanitize(listing.repo))
 
 
@@ -278,20 +275,6 @@ def usual_quants(model: CatalogModel) -> tuple[str, ...]:
 def is_published(model: CatalogModel, quant: str) -> bool:
     """Return whether the model's repo is known to have a quant, or the publisher's own mixture of its name."""
     return not {quant, f"{MIXTURE}{quant}"}.isdisjoint((*model.quants, *model.file_bytes))
-
-
-def with_listed_quants(model: CatalogModel, access: HubAccess) -> CatalogModel:
-    """Return the model with the quants in the cached listing of its repo, if the catalog does not list them."""
-    from ggbench.hub.listing import cached_listing
-
-    kept = None if model.repo is None or model.quants else cached_listing(access, model.repo)
-    if model.repo is None or kept is None:
-        return model
-    request = RepoRequest(model.repo, file_pattern=model.file_pattern)
-    found = [each.quant.removeprefix(MIXTURE) for each in kept.variants if each.quant and request.takes(each)]
-    return msgspec.structs.replace(
-        model, quants=tuple(dict.fromkeys(each for each in found if each in known_quants()))
-    )
 
 
 _ALIKE = 0.005

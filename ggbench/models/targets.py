@@ -48,7 +48,6 @@ from ggbench.models.sources import (
     planned_files,
     selector_in,
     usual_quants,
-    with_listed_quants,
 )
 from ggbench.models.subject import Subject
 from ggbench.plugins import load_plugin
@@ -237,10 +236,9 @@ def resolve(
     catalog = catalog or load_catalog()
     if ref.kind == "twin" and not headers_only:
         return _twin_targets(ref, catalog)
-    hub = hub or HubAccess.from_environment()
     if headers_only and ref.kind in ("twin", "catalog"):
-        return _planned_targets(ref, catalog, hub)
-    return _hub_targets(ref, hub, catalog, headers_only=headers_only)
+        return _planned_targets(ref, catalog)
+    return _hub_targets(ref, hub or HubAccess.from_environment(), catalog, headers_only=headers_only)
 
 
 def _served_targets(ref: ModelRef, server: ServerOptions) -> tuple[Target, ...]:
@@ -269,11 +267,9 @@ def _quants_of(ref: ModelRef, found: CatalogModel) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
 
 
-def _planned_targets(ref: ModelRef, catalog: Catalog, hub: HubAccess) -> tuple[Target, ...]:
+def _planned_targets(ref: ModelRef, catalog: Catalog) -> tuple[Target, ...]:
     """Return the files of a catalog model or its twins with generated headers."""
     found, is_twin = catalog.model(ref.name, *ref.quants), ref.kind == "twin"
-    if not is_twin:
-        found = with_listed_quants(found, hub)
     quants = _quants_of(ref, found)
     source = f"catalog:{found.id}"
     if is_twin:
@@ -364,7 +360,7 @@ def find_published(
                 f"{known.id} has no Hub repo to download and is not on this disk",
                 f"measure its twin with twin:{known.id}, or give the path of a .gguf",
             )
-        request = RepoRequest(known.repo, MAIN, ref.quants, known.file_pattern, known.quants)
+        request = RepoRequest(known.repo, MAIN, ref.quants, known.file_pattern)
     else:
         known = catalog.of_repo(ref.name)
         request = RepoRequest(ref.name, ref.revision, ref.quants)

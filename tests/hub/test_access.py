@@ -56,7 +56,7 @@ def test_a_private_repo_is_reported_like_a_missing_one(
     ("fault", "expected"),
     [
         (Gated(), ["gated", "accept", "org/name", "hf auth login"]),
-        (TooMany(3600), ["rate limit", "1:00:00"]),
+        (TooMany(3600), ["rate limit", "later"]),
         (Unavailable(500), ["500", "--offline"]),
         (Says(b"", 418), ["418", "HF_ENDPOINT"]),
         (Says(b"", 403), ["denied", "token"]),

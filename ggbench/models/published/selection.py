@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -35,21 +35,22 @@ class NearRow(msgspec.Struct, frozen=True):
     """Each condition that differs or is not stated."""
 
 
-def filter_published(
-    rows: Iterable[_Row],
-    model: str | None = None,
-    system: str | None = None,
-    device: str | None = None,
-    quant: str | None = None,
-    metric: str | None = None,
-    source: str | None = None,
-) -> tuple[_Row, ...]:
+_NAMES_OF: Mapping[str, Callable[[AnyRow], Iterable[str | None]]] = {
+    "source": lambda row: (LLAMA_BENCH, row.source) if isinstance(row, BenchedRow) else (row.source,),
+    "model": lambda row: _model_names(row),
+    "system": lambda row: (row.system,),
+    "device": lambda row: (row.device,),
+    "quant": lambda row: (row.quant,),
+}
+
+
+def filter_published(rows: Iterable[_Row], metric: str | None = None, **names: str | None) -> tuple[_Row, ...]:
     """Return the rows that match all given filters, in their order; case does not matter.
 
-    A model, system, quant or source is a whole name or a prefix: `qwen2.5`, `qwen2.5-7b-instruct`, `bitsandbytes`,
-    `gptq`. A whole name takes precedence, so `hf-transformers` does not match `hf-transformers-fa2`. A device is any
-    sequence of words of its name: `a100`, `rtx-4090`. A metric is one of METRICS and selects the rows that state it.
-    Raises UnknownName for a value that no row has; a combination that no row has gives an empty tuple.
+    `names` are a source, model, system, device and quant: each a whole name, or else consecutive words of it:
+    `qwen2.5`, `bitsandbytes`, `gptq`, `a100`, `rtx-4090`. A whole name takes precedence, so `hf-transformers` does not
+    match `hf-transformers-fa2`. A metric is one of METRICS and selects the rows that state it. Raises UnknownName for a
+    value that no row has; a combination that no row has gives an empty tuple.
     """
     kept = everything = tuple(rows)
     if metric is not None:
@@ -57,18 +58,11 @@ def filter_published(
         if wanted not in METRICS:
             raise UnknownName("published metric", metric, METRICS)
         kept = tuple(row for row in kept if getattr(row, wanted, None) is not None)
-    names: tuple[tuple[str, str | None, Callable[[AnyRow], Iterable[str]], Callable[[str, str], bool]], ...] = (
-        ("source", source, _source_names, str.startswith),
-        ("model", model, _model_names, lambda name, asked: name.startswith(asked + "-")),
-        ("system", system, lambda row: (row.system,), str.startswith),
-        ("device", device, lambda row: filter(None, (row.device,)), _has_words),
-        ("quant", fold_quant(quant or "") or None, lambda row: filter(None, (row.quant,)), str.startswith),
-    )
-    for kind, asked, names_of, is_near in names:
+    for kind, asked in names.items():
         if asked is not None:
-            matching = _match(
-                kind, asked.strip(), {name for row in everything for name in names_of(row)}, is_near
-            )
+            names_of = _NAMES_OF[kind]
+            known = {name for row in everything for name in names_of(row) if name}
+            matching = _match(kind, fold_quant(asked), known)
             kept = tuple(row for row in kept if not matching.isdisjoint(names_of(row)))
     return kept
 
@@ -92,17 +86,13 @@ class OwnSpeed(msgspec.Struct, frozen=True):
         return is_stated and row.system != "theory" and self.model.strip().lower() in _model_names(row)
 
     def distance(self, row: PublishedRow) -> tuple[float, ...]:
-        """Return a sort key: the same system and quant, then (unless llama.cpp) the same system; then bits per
-        weight, device, batch, and the mean position, n_prompt + n_gen / 2.
-        """
+        """Return a sort key: the same system and quant; then bits per weight, device, and the mean position."""
         quant = fold_quant(self.quant)
         same = row.system == self.system and row.quant == quant
         return (
             not same,
-            self.system != LLAMA_CPP and row.system != self.system,
             0.0 if same else _bits_apart(row, quant),
             not _same_device(row, self.device),
-            row.batch_size is not None and row.batch_size != self.batch_size,
             _octaves(_middle(row.n_prompt, row.n_gen), _middle(self.n_prompt, self.n_gen)),
         )
 
@@ -190,16 +180,12 @@ def nearest_published(
     return tuple(NearRow(row, tuple(own.differences(row))) for row in nearest)
 
 
-def _match(kind: str, asked: str, vocabulary: set[str], is_near: Callable[[str, str], bool]) -> set[str]:
-    exact = {name for name in vocabulary if name.lower() == asked.lower()}
-    found = exact or {name for name in vocabulary if asked and is_near(name.lower(), asked.lower())}
+def _match(kind: str, asked: str, known: set[str]) -> set[str]:
+    exact = {name for name in known if name.lower() == asked}
+    found = exact or {name for name in known if _has_words(name, asked)}
     if not found:
-        raise UnknownName(f"published {kind}", asked, vocabulary)
+        raise UnknownName(f"published {kind}", asked, known)
     return found
-
-
-def _source_names(row: AnyRow) -> tuple[str, ...]:
-    return (LLAMA_BENCH, row.source) if isinstance(row, BenchedRow) else (row.source,)
 
 
 def _model_names(row: AnyRow) -> tuple[str, ...]:
