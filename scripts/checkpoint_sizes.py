@@ -112,7 +112,7 @@ def counted(size: str, quant: str, n_ff: int | None = None) -> ModelFile:
         "num_key_value_heads": hyper.n_head_kv,
         "vocab_size": hyper.n_vocab,
         "max_position_embeddings": hyper.n_ctx_train,
-        "tie_word_embeddings": model.tied_in_config or hyper.tied_embeddings,
+        "tie_word_embeddings": size == "0.5b",
     }
     return Checkpoint(Config(model.id, values), b"").model_file(METHODS[quant])
 

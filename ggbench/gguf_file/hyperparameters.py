@@ -37,11 +37,10 @@ class Family(NamedTuple):
     letters: str = ""
     """Letters of its `layer_pattern`, which it then requires."""
     norms: _Norms = BEFORE
-    qkv_bias: bool = False
     qk_norm: bool | None = False
     """Whether each head's Q and K have norms; None: one norm over all heads."""
     attention: str = "attention"
-    """The part of `layout.py` with Q, K and V, if they have no biases."""
+    """The part of `layout.py` with Q, K and V."""
     dense: str = ""
     """`fused` if gate and up are one matrix, `ungated` if there is no gate."""
     recurrence: str = ""
@@ -92,10 +91,10 @@ FAMILIES: Mapping[str, Family] = {
     "mistral3": Family(),
     "smollm3": Family(),
     "granite": Family(fixed_keys={"logit_scale": 1.0}),
-    "seed_oss": Family(norms=BETWEEN, qkv_bias=True),
+    "seed_oss": Family(norms=BETWEEN, attention="attention with biases"),
     "olmo2": Family(needs=("sliding_window",), norms=AFTER, qk_norm=None, n_embd_of_heads=True),
-    "qwen2": Family(qkv_bias=True, n_embd_of_heads=True),
-    "qwen2moe": Family(needs=_SHARED, qkv_bias=True, n_embd_of_heads=True),
+    "qwen2": Family(attention="attention with biases", n_embd_of_heads=True),
+    "qwen2moe": Family(needs=_SHARED, attention="attention with biases", n_embd_of_heads=True),
     "qwen3": Family(qk_norm=True),
     "qwen3moe": Family(needs=_ROUTED, qk_norm=True),
     "qwen35": _QWEN35,
@@ -109,14 +108,19 @@ FAMILIES: Mapping[str, Family] = {
         qk_norm=True,
     ),
     "phi3": Family(allows=("n_rot",), attention="fused attention", dense="fused", n_embd_of_heads=True),
-    "gpt-oss": Family(needs=(*_ROUTED, "sliding_window"), norms=BETWEEN, qkv_bias=True, experts_type="mxfp4"),
+    "gpt-oss": Family(
+        needs=(*_ROUTED, "sliding_window"),
+        norms=BETWEEN,
+        attention="attention with biases",
+        experts_type="mxfp4",
+    ),
     "llama4": Family(needs=(*_SHARED, "n_expert_every")),
     "minimax-m2": Family(needs=(*_ROUTED, "n_rot"), qk_norm=None, expert_bias=True),
     "glm4moe": Family(
         needs=(*_SHARED, "n_rot", "head_dim"),
         allows=("n_layer_dense", "n_layer_nextn"),
         norms=BETWEEN,
-        qkv_bias=True,
+        attention="attention with biases",
         expert_bias=True,
     ),
     "deepseek2": Family(needs=(*_SHARED, *_LATENT), allows=("q_lora_rank", "n_layer_dense", "n_layer_nextn")),
@@ -175,10 +179,8 @@ class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     norm_rms_eps: _Positive = 1e-6
     tied_embeddings: bool = False
     """Whether the output reuses the input embedding table, which the file then contains once."""
-    qkv_bias: bool | None = None
-    """None: the architecture's default."""
-    qk_norm: bool | None = None
-    """Whether Q and K of each head have a norm. None: the architecture's default."""
+    qk_norm: bool = False
+    """Whether Q and K of each head have a norm, if the architecture does not say so."""
     rope_freqs: bool = False
     """Whether the file has a factor for each rotary frequency, as Llama's have since 3.1."""
     layer_pattern: str = ""
@@ -216,8 +218,8 @@ class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Period of layers, the last of which has experts; 0: all layers have them."""
     n_embd_expert: _OptionalCount = 0
     """Width of the input and output of experts, if not `n_embd`."""
-    expert_bias: bool | None = None
-    """Whether each expert has a selection bias, and scores are sigmoids. None: the architecture's default."""
+    expert_bias: bool = False
+    """Whether each expert has a selection bias, and scores are sigmoids, if the architecture does not say so."""
     kv_lora_rank: _OptionalCount = 0
     """Width of the latent from which K and V are computed (MLA); the cache keeps the latent."""
     q_lora_rank: _OptionalCount = 0
@@ -271,6 +273,5 @@ class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def expert_gating(self) -> int:
         """The number of the function that scores experts, if each has a selection bias; else 0."""
-        stated = self.expert_bias
-        has_bias = FAMILIES[self.architecture].expert_bias if stated is None else stated
+        has_bias = self.expert_bias or FAMILIES[self.architecture].expert_bias
         return _SIGMOID if self.n_expert and has_bias else 0

@@ -394,11 +394,8 @@ def _mixer(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
 
 def _attention(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
     family = FAMILIES[hyper.architecture]
-    has_biases = family.qkv_bias if hyper.qkv_bias is None else hyper.qkv_bias
-    if hyper.n_head_kv_window and layer.mixer == "*":
-        yield "attention with k as v"
-    else:
-        yield "attention with biases" if has_biases else family.attention
+    shares_k = hyper.n_head_kv_window and layer.mixer == "*"
+    yield "attention with k as v" if shares_k else family.attention
     yield "output of attention"
     if family.qk_norm is None:
         yield "norms of q and k"

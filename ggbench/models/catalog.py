@@ -50,8 +50,6 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """File name in `repo` with `{quant}` as a placeholder; shard numbers precede the suffix."""
     quants: tuple[_Quant, ...] = ()
     """Quants known to be in `repo`, lower case; empty if unknown."""
-    tied_in_config: bool | None = None
-    """Whether config.json ties the output to the embedding; None: same as the GGUF."""
     file_bytes: dict[_Quant, _Bytes] = {}
     """Sizes of published files, by quant, whose mixture of types is the publisher's own."""
     mmproj_bytes: _Bytes | None = None

@@ -28,7 +28,7 @@ DENSE = Hyperparameters("qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n
 MOE = msgspec.structs.replace(
     DENSE, architecture="qwen2moe", n_expert=8, n_expert_used=2, n_ff_expert=256, n_ff_shared_expert=512
 )
-TIED = msgspec.structs.replace(DENSE, tied_embeddings=True, qkv_bias=False, head_dim=64)
+TIED = msgspec.structs.replace(DENSE, tied_embeddings=True, head_dim=64)
 
 
 def qwen1_5(n_layer: int, n_embd: int, n_head: int, n_head_kv: int, n_ff: int, n_vocab: int) -> Hyperparameters:

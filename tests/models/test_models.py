@@ -227,7 +227,6 @@ def test_user_file_adds_a_model_with_every_optional_key(write_models: WriteModel
     rope_freq_base = 10000
     norm_rms_eps = 1e-5
     tied_embeddings = true
-    qkv_bias = false
     n_expert = 0
     """
     catalog = load_catalog(write_models(text))
