@@ -37,13 +37,13 @@ from ggbench.gguf_file.parser import (
 from ggbench.gguf_file.quants import model_name, parse_shard_name
 from ggbench.text import sanitize
 
-SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS = "split.no", "split.count", "split.tensors.count"
+SPLIT_NO, SPLIT_COUNT = "split.no", "split.count"
 _MOST_SHARDS = 99_999
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
 _CODES_BY_KEY = {
     SPLIT_NO: "H",
     SPLIT_COUNT: "H",
-    SPLIT_TENSORS: "i",
+    "split.tensors.count": "i",
     "tokenizer.ggml.token_type": "i",
 }
 """Keys that llama.cpp accepts with only one type."""

@@ -3,8 +3,7 @@
 A file under the final name is always complete: it is written under a temporary name in the same folder, then renamed. A
 tensor's bytes are a random tile for each type, quantized once and repeated. The tile's length is a large prime times
 the longest block, so it never divides a row: every row starts at a different offset in the tile, and a thousand
-adjacent rows are all different. Twins of one model can be split into two files each; the second, with the tensors
-outside the layers, is the same for all: embedding and output are as large as several layers.
+adjacent rows are all different.
 """
 
 from __future__ import annotations
@@ -16,19 +15,15 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
-from msgspec.structs import replace
 
 from ggbench.errors import DoesNotFit, GgbenchError, UsageError
 from ggbench.files import PART_SUFFIX, make_folders, take_name, written_aside
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
-from ggbench.gguf_file.header import SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS, encode_header, n_padding
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
-from ggbench.gguf_file.quants import ShardName
+from ggbench.gguf_file.header import encode_header, n_padding
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -169,47 +164,3 @@ def _own_values(tensor: TensorInfo) -> np.ndarray:
     if name.endswith("norm.weight") or name.startswith("rope_"):
         values += 1
     return values
-
-
-class TwinGroup(msgspec.Struct, frozen=True):
-    own: tuple[ModelFile, ...]
-    """One file for each twin, in order."""
-    shared: ModelFile | None
-    """None if there is only one twin, which is one file."""
-
-    @property
-    def file_bytes(self) -> int:
-        """Bytes on disk of all files, each counted once."""
-        return sum(file.file_bytes for file in (*self.own, *filter(None, [self.shared])))
-
-    def write(self, number: int, folder: Path) -> Path:
-        """Write the missing files of this twin to a temporary folder, and return the path to load.
-
-        Raises like `write_twin`.
-        """
-        path = folder / f"twin-{number}.gguf"
-        if self.shared is not None:
-            shared = folder / "shared.gguf"
-            if not shared.exists():
-                write_twin(self.shared, shared, is_kept=False)
-            name = ShardName(f"twin-{number}", 1, 2)
-            (folder / name.sibling(2)).symlink_to(shared.name)
-            path = folder / name.sibling(1)
-        write_twin(self.own[number], path, is_kept=False)
-        return path
-
-
-def group_twins(twins: Sequence[ModelFile]) -> TwinGroup:
-    """Split whole twins of one model into files that share the tensors outside the layers."""
-    if len(twins) == 1:
-        return TwinGroup((twins[0],), None)
-    own = tuple(_part(twin, 0, in_layers=True) for twin in twins)
-    return TwinGroup(own, _part(twins[0], 1, in_layers=False))
-
-
-def _part(twin: ModelFile, number: int, *, in_layers: bool) -> ModelFile:
-    metadata = twin.metadata | {SPLIT_NO: number, SPLIT_COUNT: 2, SPLIT_TENSORS: len(twin.tensors)}
-    tensors = tuple(tensor for tensor in twin.tensors if (layer_of(tensor.name) is not None) is in_layers)
-    return replace(
-        twin, metadata=metadata, tensors=tensors, file_bytes=encode_header(metadata, tensors).file_bytes
-    )

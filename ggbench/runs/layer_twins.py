@@ -17,7 +17,7 @@ from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import require_twin_room, twin_of
-from ggbench.gguf_file.twin_writer import TwinGroup
+from ggbench.gguf_file.twin_writer import write_twin
 from ggbench.machine.host import describe_cpu
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
@@ -70,14 +70,12 @@ def announced(cost: MeasuringCost) -> PointMeasured:
     return PointMeasured(text, cost)
 
 
-def write_twins(
-    twins: Sequence[LayerTwin], group: TwinGroup, folder: Path
-) -> Generator[Progress, None, list[Path]]:
-    """Write a group of twins to a temporary folder, and return their paths. Raises like `TwinGroup.write`."""
-    paths = []
-    for number, (twin, own) in enumerate(zip(twins, group.own, strict=True)):
-        yield Working("write", 0, own.file_bytes, counted(len(twin.layers), "layer"))
-        paths.append(group.write(number, folder))
+def write_twins(twins: Sequence[LayerTwin], folder: Path) -> Generator[Progress, None, list[Path]]:
+    """Write twins to a temporary folder, and return their paths. Raises like `write_twin`."""
+    paths = [folder / f"twin-{number}.gguf" for number in range(len(twins))]
+    for twin, path in zip(twins, paths, strict=True):
+        yield Working("write", 0, twin.file.file_bytes, counted(len(twin.layers), "layer"))
+        write_twin(twin.file, path, is_kept=False)
     return paths
 
 

@@ -17,7 +17,7 @@ from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.quantizer import _dry_run
 from ggbench.gguf_file.twin import cached_twin, plan_twin, scaled, twin_of
-from ggbench.gguf_file.twin_writer import group_twins, remove_abandoned, write_twin
+from ggbench.gguf_file.twin_writer import remove_abandoned, write_twin
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import load_published
 from tests.conftest import TINY
@@ -212,19 +212,6 @@ def test_the_twins_of_a_killed_process_are_removed_once_they_are_old(tmp_path: P
     remove_abandoned(tmp_path, "twins-*")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "twins-fresh", "twins-link"]
     assert (other / "twin-0.gguf").exists()
-
-
-def test_twins_share_what_is_outside_their_layers(tmp_path: Path) -> None:
-    model = build_model(TINY, "tiny")
-    twins = [twin_of(model, "tiny", layers) for layers in ((0,), (0, 1))]
-    group = group_twins(twins)
-    paths = [group.write(number, tmp_path) for number in (0, 1)]
-    for path, twin in zip(paths, twins, strict=True):
-        found = read_model_file(path)
-        assert {each.name for each in found.tensors} == {each.name for each in twin.tensors}
-        assert (found.n_layer, found.shape_key) == (twin.n_layer, twin.shape_key)
-    on_disk = sum(path.stat().st_size for path in tmp_path.iterdir() if not path.is_symlink())
-    assert on_disk == group.file_bytes < sum(twin.file_bytes for twin in twins)
 
 
 def test_a_published_size_leaves_the_float_tensors_as_they_are() -> None:

@@ -21,7 +21,6 @@ from ggbench.experiments.forecast.record import (
 )
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_folder
-from ggbench.gguf_file.twin_writer import group_twins
 from ggbench.machine.gpus import list_gpus
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Conclusion
@@ -56,11 +55,11 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     for described in (ForecastModel(cost), *twins):
         session.recorder.observe(described)
     placements = _placements(model, twins, setup)
-    group = group_twins([each.file for each in planned])
+    disk_bytes = sum(each.file.file_bytes for each in planned)
     outside_bytes = (model.active_weight_bytes or 0) - cost.layer_bytes
-    yield announced(_cost(session, twins, group.file_bytes, outside_bytes, len(placements)))
+    yield announced(_cost(session, twins, disk_bytes, outside_bytes, len(placements)))
     with contextlib.ExitStack() as stack:
-        paths = yield from write_twins(planned, group, stack.enter_context(twin_folder(forecasts_dir())))
+        paths = yield from write_twins(planned, stack.enter_context(twin_folder(forecasts_dir())))
         workers = TwinWorkers(session, paths)
         stack.callback(workers.close)
         try:
