@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import BadFile, Unsupported
+from ggbench.errors import BadFile
 from ggbench.gguf_file.header import read_local_header, read_model_file
 from ggbench.gguf_file.parser import read_leading_metadata
 from ggbench.gguf_file.twin import write_sparse
@@ -95,7 +95,7 @@ def test_wrong_paths_are_clear_errors(tmp_path: Path, small_model: "Encoder") ->
     (tmp_path / "loop.gguf").symlink_to(tmp_path / "loop.gguf")
     cases = {
         "missing.gguf": "missing.gguf does not exist", "inside.gguf/x": "cannot be opened", "": "not an ordinary file",
-        "empty.gguf": "empty.gguf is empty", "fifo.gguf": "not an ordinary file", "loop.gguf": "cannot be opened",
+        "empty.gguf": "empty.gguf is not a GGUF", "fifo.gguf": "not an ordinary file", "loop.gguf": "cannot be opened",
         "nul\0.gguf": "cannot be opened", "long" * 200: "cannot be opened",
     }  # fmt: skip
     for name, message in cases.items():
@@ -148,7 +148,7 @@ def test_the_vocabulary_is_not_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "error"), [(b"", BadFile), (b"GGUF", BadFile), (b"lmgg" + bytes(40), Unsupported), (b"PK\3\4" * 9, BadFile)]
+    ("raw", "error"), [(b"", BadFile), (b"GGUF", BadFile), (b"lmgg" + bytes(40), BadFile), (b"PK\3\4" * 9, BadFile)]
 )
 def test_what_is_no_gguf_is_refused(raw: bytes, error: type[BadFile]) -> None:
     with pytest.raises(error):

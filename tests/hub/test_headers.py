@@ -103,7 +103,7 @@ def test_shards_are_one_model(access: HubAccess, hub: TestHub) -> None:
         ({"m.gguf": model({"split.no": 0, "split.count": 4})}, "one of 4 shards"),
         ({"m.gguf": model()[:-64]}, "truncated"),
         ({"m.gguf": model()[:100]}, "metadata|header|fit"),
-        ({"m.gguf": b""}, "empty"),
+        ({"m.gguf": b""}, "not a GGUF"),
         ({"m.gguf": b"<html>no</html>"}, "not a GGUF"),
         ({"m.gguf": b"GGUF\x03\0\0\0" + b"\xff" * 64}, "cannot fit"),
         ({"m\u202e.gguf": b"no"}, "^m.gguf"),

@@ -65,7 +65,7 @@ def test_revisions_are_pinned(access: HubAccess, hub: TestHub) -> None:
     old = hub.add_repo(REPO, {"m-q8_0.gguf": b"old"}, revision="refs/pr/1")
     new = hub.add_repo(REPO, {"m-q8_0.gguf": b"newer"})
     assert [list_repo(access, REPO, each).commit for each in ("main", "refs/pr/1", old)] == [new, old, old]
-    with pytest.raises(NetworkError, match=r"no such revision .*nope"):
+    with pytest.raises(NetworkError, match=r"cannot find the revision .*nope"):
         list_repo(access, REPO, "nope")
 
 

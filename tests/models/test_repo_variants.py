@@ -6,11 +6,8 @@ import pytest
 
 from ggbench.errors import NetworkError, UnknownName, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.hub.listing import list_repo
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.models.reference import parse_model
 from ggbench.models.sources import RepoRequest, choose, find_variants
-from ggbench.models.targets import resolve_headers
 from ggbench.units import GIB
 from tests.fakes.hub import TestHub
 
@@ -26,8 +23,8 @@ def listing_of(*variants: RepoVariant) -> RepoListing:
 PLAIN = listing_of(variant("m-q8_0", "q8_0", 8), variant("m-UD-Q4_K_M", "ud-q4_k_m", 5), variant("m-q4_k_m", "q4_k_m"))
 
 
-def names(listing: RepoListing, *quants: str, pattern: str | None = None, known: tuple[str, ...] = ()) -> list[str]:
-    return [each.name for each in choose(listing, RepoRequest("org/name", "main", quants, pattern, known))]
+def names(listing: RepoListing, *quants: str, pattern: str | None = None) -> list[str]:
+    return [each.name for each in choose(listing, RepoRequest("org/name", "main", quants, pattern))]
 
 
 def test_a_missing_quant_lists_the_available_ones() -> None:
@@ -69,17 +66,3 @@ def test_a_cached_revision_needs_no_network(hub: TestHub) -> None:
     assert (found.commit, found.paths) == (commit, (Path(path),))
     with pytest.raises(NetworkError):
         find_variants(access, RepoRequest("org/name", "v2.0", ("q8_0",)))
-
-
-def test_a_cached_listing_says_what_the_repo_of_a_catalog_model_has(hub: TestHub) -> None:
-    """Then iq4_xs is planned too, and what the repo lacks is not named as its file."""
-    ref, repo = parse_model("gemma-3-1b"), "ggml-org/gemma-3-1b-it-GGUF"
-    before = {each.quant: each.to_run for each in resolve_headers(ref)}
-    assert "iq4_xs" not in before
-    assert {(each.repo, each.is_known) for each in before.values() if each is not None} == {(repo, False)}
-    hub.add_repo(repo, {f"gemma-3-1b-it-{quant}.gguf": b"" for quant in ("Q4_K_M", "UD-IQ4_XS", "UD-Q8_K_XL")})
-    list_repo(HubAccess.from_environment(), repo)
-    after = {each.quant: each.to_run for each in resolve_headers(ref, hub=HubAccess.from_environment(offline=True))}
-    known = {quant: file.repo for quant, file in after.items() if file is not None and file.is_known and file.repo}
-    assert known == {"q4_k_m": repo, "iq4_xs": repo}
-    assert after["q8_0"] is not None and after["q8_0"].lacking_repo == repo

@@ -14,9 +14,7 @@ from msgspec.structs import replace
 from ggbench.errors import BadFile, UsageError
 from ggbench.extras.transformers.config_json import (
     CONFIG,
-    DAMAGED_HINT,
     Config,
-    decode_object,
     linear_module,
     parse_config,
     read_json,
@@ -25,12 +23,10 @@ from ggbench.extras.transformers.config_json import (
 from ggbench.extras.transformers.storage import METHODS, Method, method_by_name, stored_method
 from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.text import sanitize, shorten
-from ggbench.units import format_count
+from ggbench.text import sanitize
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-_FILE = re.compile(r"[^/\\\x00-\x1f]+\.safetensors")
+_SINGLE = "model.safetensors"
+_SHARD = re.compile(r"model-[0-9]{5}-of-([0-9]{5})\.safetensors")
 _PARTIAL_HINT = "the download did not finish; download the checkpoint again"
 
 
@@ -139,26 +135,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 def _weight_bytes(folder: Path, name: str) -> int:
     """Return the size of the safetensors, 0 if there are none. Raises BadFile if one is missing."""
-    files = [SINGLE] if os.path.lexists(folder / SINGLE) else []
-    if (folder / INDEX).exists():
-        files = _files_of(read_json(folder / INDEX, name), name)
-    elif not files and (part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None)):
-        raise BadFile(f"{name} has {sanitize(part)}, but no {INDEX}", _PARTIAL_HINT)
-    if absent := [file for file in files if not (folder / file).is_file()]:
-        others = f" and {format_count(len(absent) - 1)} more files" if absent[1:] else ""
-        raise BadFile(f"{name} lacks {shorten(absent[0], 60)}{others}", _PARTIAL_HINT)
-    return sum((folder / file).stat().st_size for file in files)
-
-
-def _files_of(index: bytes, name: str) -> list[str]:
-    """Return the files by `model.safetensors.index.json`. Raises BadFile for a name outside the folder."""
-    places = decode_object(index, f"the index of {name}").get("weight_map")
-    if not isinstance(places, dict) or not places:
-        raise BadFile(f"the index of {name} has no weight_map", DAMAGED_HINT)
-    for file in places.values():
-        if not isinstance(file, str) or not _FILE.fullmatch(file):
-            raise BadFile(
-                f"the index of {name} names {shorten(str(file), 60)!r}, which is not a file in its folder",
-                "do not use this checkpoint",
-            )
-    return sorted(set(places.values()))
+    files = [folder / _SINGLE]
+    if not os.path.lexists(files[0]):
+        files = sorted(path for path in folder.iterdir() if _SHARD.fullmatch(path.name))
+    found = [path.stat().st_size for path in files if path.is_file()]
+    shard = _SHARD.fullmatch(files[0].name) if files else None
+    if len(found) != (int(shard[1]) if shard else len(files)):
+        raise BadFile(f"{name} has only {len(found)} of its safetensors files", _PARTIAL_HINT)
+    return sum(found)

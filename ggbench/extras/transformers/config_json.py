@@ -89,7 +89,12 @@ class Config(msgspec.Struct, frozen=True):
 
 
 def parse_config(data: bytes, name: str) -> Config:
-    return Config(name, decode_object(data, f"{CONFIG} of {name}"))
+    """Raise BadFile for what is not a JSON object, also for excessive nesting."""
+    try:
+        return Config(name, msgspec.json.decode(data, type=dict[str, object]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = f"{CONFIG} of {name} is not valid JSON: {shorten(str(error), 120)}"
+        raise BadFile(what, DAMAGED_HINT) from None
 
 
 def read_json(path: Path, name: str) -> bytes:
@@ -105,14 +110,6 @@ def read_json(path: Path, name: str) -> bytes:
     if len(data) > LARGEST_JSON_BYTES:
         raise BadFile(f"{path.name} of {name} is larger than {format_bytes(LARGEST_JSON_BYTES)}", DAMAGED_HINT)
     return data
-
-
-def decode_object(data: bytes, what: str) -> dict[str, object]:
-    """Return the JSON object in these bytes; `what` is for messages. Raises BadFile, also for excessive nesting."""
-    try:
-        return msgspec.json.decode(data, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadFile(f"{what} is not valid JSON: {shorten(str(error), 120)}", DAMAGED_HINT) from None
 
 
 _QWEN: Mapping[str, object] = {

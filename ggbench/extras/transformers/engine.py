@@ -89,15 +89,10 @@ def check_packages(method: str) -> None:
     needed = {**_BASE, extra: _EXTRAS[extra]} if extra else _BASE
     faults = [fault for name, oldest in needed.items() if (fault := _fault(name, oldest))]
     if faults:
-        where = (
-            "on a machine with a CUDA GPU"
-            if extra == "gptqmodel"
-            else "without a GPU, install torch's CPU build first"
-        )
         extras = ",".join(filter(None, ("transformers", extra)))
         raise EngineFailed(
             f"{method} needs packages that are missing or too old: {', '.join(faults)}",
-            f"install them with pip install 'ggbench[{extras}]'; {where}",
+            f"install them with pip install 'ggbench[{extras}]'; without a GPU, install torch's CPU build first",
         )
 
 

@@ -142,23 +142,12 @@ def test_remote_code_is_refused_and_named(tiny: Path) -> None:
     config.check_code(trusted=True)
 
 
-def test_an_index_cannot_point_outside_its_folder(tmp_path: Path) -> None:
-    for name in ("../x.safetensors", "/etc/x.safetensors", "a\\b.safetensors", "x.bin", "x\n.safetensors", 7):
-        folder = tmp_path / str(hash(name))
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(QWEN2_TINY))
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-        assert "is not a file in its folder" in _error(folder).message
-
-
-def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_noticed(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "three", QWEN2_TINY, n_shards=3)
     (folder / "model-00002-of-00003.safetensors").unlink()
-    assert _error(folder).message == "three lacks model-00002-of-00003.safetensors"
-    (folder / "model.safetensors.index.json").unlink()
-    assert "but no model.safetensors.index.json" in _error(folder).message
+    assert _error(folder).message == "three has only 2 of its safetensors files"
     (folder / "model.safetensors").symlink_to("nowhere")
-    assert _error(folder).message == "three lacks model.safetensors"
+    assert _error(folder).message == "three has only 0 of its safetensors files"
 
 
 @pytest.mark.parametrize(
