@@ -10,7 +10,7 @@ creates from the same metadata.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -102,22 +102,21 @@ _WINDOWS: Mapping[str, _Windows] = {
     "smallthinker": _Windows(4, dense_first=True, fixed=4096), "spark2_5": _Windows(None), "step35": _Windows(None),
 }  # fmt: skip
 
-_ALL_RECURRENT = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
-_BOTH_IN_EACH = frozenset({"falcon-h1"})
-_RECURRENT_WITHOUT_KV_HEADS = frozenset(
-    {"jamba", "granitehybrid", "plamo2", "lfm2", "lfm2moe", "kimi-linear", "kimi-k3", "bailingmoe3"}
-)
-_ONE_PART_IN_EACH = frozenset({"nemotron_h", "nemotron_h_moe"})
-"""Architectures whose layers have either attention, a recurrent state, or a feed-forward."""
-FULL_ATTENTION_INTERVAL = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "minimax-01": 8}
-"""Length of the period in which the last layer has attention and the others a recurrent state."""
+_RECURRENCES = {
+    "all": "mamba mamba2 rwkv6 rwkv6qwen2 rwkv7 arwkv7",
+    "all, beside attention": "falcon-h1",
+    "without KV heads": "jamba granitehybrid plamo2 lfm2 lfm2moe kimi-linear kimi-k3 bailingmoe3",
+    "without KV heads and feed-forward": "nemotron_h nemotron_h_moe",
+    "between attention": "qwen3next qwen35 qwen35moe minimax-01",
+}
+"""Architectures by which of their layers have a recurrent state."""
+_RECURRENCE = {name: rule for rule, names in _RECURRENCES.items() for name in names.split()}
+RECURRENT = frozenset(_RECURRENCE)
+"""Architectures with a recurrent state of known size."""
+_ATTENTION_INTERVAL = {"minimax-01": 8}
+"""Length of the period in which the last layer has attention, if not 4."""
 _WITHOUT_GROUPS = frozenset({"mamba", "jamba"})
 """Architectures in which llama.cpp ignores the number of state groups."""
-
-RECURRENT = frozenset().union(
-    _ALL_RECURRENT, _BOTH_IN_EACH, _RECURRENT_WITHOUT_KV_HEADS, _ONE_PART_IN_EACH, FULL_ATTENTION_INTERVAL
-)
-"""Architectures with a recurrent state of known size."""
 
 _GEMMA3N_KV_LAYERS = 20
 """llama.cpp keeps KV for the first 20 layers of gemma3n, reused by the others; the header has no key for this."""
@@ -167,9 +166,10 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
 
 
 def _has_attention(architecture: str, heads: Heads, layer: int, *, is_recurrent: bool) -> bool:
-    if is_recurrent and architecture not in _BOTH_IN_EACH:
-        return False
-    return not (architecture in _ONE_PART_IN_EACH and heads.n_ff[layer])
+    rule = _RECURRENCE.get(architecture, "")
+    if is_recurrent:
+        return rule == "all, beside attention"
+    return not (rule == "without KV heads and feed-forward" and heads.n_ff[layer])
 
 
 def _attending(state: LayerState, n_kv: int, head_dims: tuple[int, int], *, is_latent: bool) -> LayerState:
@@ -217,15 +217,22 @@ def _has_window(rule: _Windows, values: TypedMetadata, n_all: int) -> tuple[bool
 
 
 def _is_recurrent(architecture: str, values: TypedMetadata, heads: Heads, n_layer: int) -> list[bool]:
-    if architecture in _ALL_RECURRENT or architecture in _BOTH_IN_EACH:
-        return [True] * n_layer
-    if architecture in _RECURRENT_WITHOUT_KV_HEADS:
-        return [not n_kv for n_kv in heads.n_head_kv[:n_layer]]
-    if architecture in _ONE_PART_IN_EACH:
-        return [not n_kv and not n_ff for n_kv, n_ff in zip(heads.n_head_kv, heads.n_ff, strict=True)][:n_layer]
-    if architecture in FULL_ATTENTION_INTERVAL:
-        return _is_between_attention(architecture, values, len(heads.n_head_kv))[:n_layer]
+    match _RECURRENCE.get(architecture):
+        case "all" | "all, beside attention":
+            return [True] * n_layer
+        case "without KV heads":
+            return [not n_kv for n_kv in heads.n_head_kv[:n_layer]]
+        case "without KV heads and feed-forward":
+            pairs = zip(heads.n_head_kv[:n_layer], heads.n_ff, strict=False)
+            return [not n_kv and not n_ff for n_kv, n_ff in pairs]
+        case "between attention":
+            return _is_between_attention(architecture, values, len(heads.n_head_kv))[:n_layer]
     return [False] * n_layer
+
+
+def is_between_attention(architecture: str) -> bool:
+    """Return whether the layers with attention are the last of each period, or those in the header's array."""
+    return _RECURRENCE.get(architecture) == "between attention"
 
 
 def _is_between_attention(architecture: str, values: TypedMetadata, n_all: int) -> list[bool]:
@@ -233,7 +240,7 @@ def _is_between_attention(architecture: str, values: TypedMetadata, n_all: int) 
     stated = values.flags(RECURRENT_LAYERS, n_all)
     if stated is not None:
         return list(stated)
-    interval = values.count("full_attention_interval", FULL_ATTENTION_INTERVAL[architecture])
+    interval = values.count("full_attention_interval", _ATTENTION_INTERVAL.get(architecture, 4))
     return [interval > 0 and (layer + 1) % interval > 0 for layer in range(n_all)]
 
 
@@ -255,18 +262,16 @@ def _recurrent_elements(architecture: str, values: TypedMetadata, heads: Heads) 
     return convolution + n_state * n_inner
 
 
-_NO_KV_FAMILIES: Mapping[str, Collection[str]] = {
-    "mixes caches of several kinds": ("qwen4exp", "deepseek4", "glm5-next", "graniteswitch"),
-    "is a diffusion model and keeps no KV cache": ("dream", "llada", "llada-moe", "rnd1"),
-    "is an encoder and does not decode token by token": (
-        "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3", "eurobert",
-        "gemma-embedding", "llama-embed", "t5encoder",
-    ),
-    "is not a text model": ("clip", "wavtokenizer-dec", "qwen3tts", "pockettts"),
-    "is a draft head that runs with a larger model": ("eagle3", "dflash", "gemma4-assistant"),
-    "keeps a second cache for its encoder": ("t5",),
-    "runs its layers in cycles, each with its own cache": ("hrm_text",),
-}  # fmt: skip
+_NO_KV_FAMILIES = {
+    "mixes caches of several kinds": "qwen4exp deepseek4 glm5-next graniteswitch",
+    "is a diffusion model and keeps no KV cache": "dream llada llada-moe rnd1",
+    "is an encoder and does not decode token by token": "bert modern-bert nomic-bert nomic-bert-moe neo-bert "
+    "jina-bert-v2 jina-bert-v3 eurobert gemma-embedding llama-embed t5encoder",
+    "is not a text model": "clip wavtokenizer-dec qwen3tts pockettts",
+    "is a draft head that runs with a larger model": "eagle3 dflash gemma4-assistant",
+    "keeps a second cache for its encoder": "t5",
+    "runs its layers in cycles, each with its own cache": "hrm_text",
+}
 
 _STATE_GROUPS = ("ssm.", "wkv.", "kda.", "shortconv.")
 _INDEXER_GROUP = "attention.indexer."
@@ -341,7 +346,7 @@ def _counted_vocabulary(metadata: Mapping[str, object], tensors: Iterable[Tensor
 
 
 def _no_kv_reason(architecture: str, values: TypedMetadata, n_layer: int, n_head: tuple[int, ...]) -> str:
-    families = ((architecture in names, reason) for reason, names in _NO_KV_FAMILIES.items())
+    families = ((architecture in names.split(), reason) for reason, names in _NO_KV_FAMILIES.items())
     is_recurrent = architecture in RECURRENT
     drafts = bool(values.count("nextn_predict_layers")) and architecture in _DRAFTS_IN_CACHE
     signs: tuple[tuple[bool, str], ...] = (

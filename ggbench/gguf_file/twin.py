@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
+from ggbench.gguf_file.architecture import RECURRENT_LAYERS, has_windows, is_between_attention
 from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.header import (
     SPLIT_COUNT,
@@ -287,7 +287,7 @@ def _selected_metadata(
         selected[prefix + "attention.sliding_window_pattern"] = [state.window is not None for state in chosen]
     if prefix + "leading_dense_block_count" in selected:
         selected[prefix + "leading_dense_block_count"] = n_dense
-    if model.architecture in FULL_ATTENTION_INTERVAL:
+    if is_between_attention(model.architecture):
         selected[prefix + RECURRENT_LAYERS] = [state.recurrent_elements > 0 for state in chosen]
     if (
         model.architecture == "deepseek2"

@@ -45,8 +45,8 @@ class HeaderRead(msgspec.Struct, frozen=True):
     variant: RepoVariant
     file: ModelFile | None
     """None if the header could not be read."""
-    reason: str
-    """Why the header could not be read; empty on success."""
+    error: GgbenchError | None
+    """Why the header could not be read."""
     moved_bytes: int
     """Bytes of file content received over the network."""
 
@@ -90,12 +90,12 @@ class _Reader:
 
     def try_read(self, variant: RepoVariant) -> HeaderRead:
         fetched: list[RangeSource] = []
-        file, reason = None, ""
+        file, error = None, None
         try:
             file = self.read(variant, fetched)
-        except GgbenchError as error:
-            reason = error.message
-        return HeaderRead(variant, file, reason, sum(source.moved_bytes for source in fetched))
+        except GgbenchError as caught:
+            error = caught
+        return HeaderRead(variant, file, error, sum(source.moved_bytes for source in fetched))
 
     def read(self, variant: RepoVariant, fetched: list[RangeSource]) -> ModelFile:
         """Read the header and list the ranges fetched for it. Raises like `read_variant_header`."""

@@ -7,7 +7,6 @@ range and cached, so repeating a plan needs no network.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -494,7 +493,8 @@ def _with_header(target: Target, reads: Mapping[str, HeaderRead], *, alone: bool
 
 def _file_of(read: HeaderRead, found: FoundVariant, provenance: str) -> ModelFile:
     if read.file is None:
-        raise BadFile(read.reason, "use another quant of this repo")
+        assert read.error is not None
+        raise read.error
     return twin_of(read.file, found.origin) if provenance == "twin" else read.file
 
 
@@ -503,11 +503,10 @@ def _read_remote(found: Sequence[FoundVariant], on_progress: OnProgress | None) 
     remote = [each for each in found if each.paths is None and not each.variant.missing]
     if not remote:
         return {}
-    from ggbench.hub.headers import read_headers, read_variant_header
+    from ggbench.hub.headers import read_headers
 
-    access, listing = remote[0].access, remote[0].listing
-    reads = read_headers(access, listing, [each.variant for each in remote], on_progress)
-    if all(read.file is None for read in reads):
-        with contextlib.suppress(BadFile):  # a broken file gets its own row; only a failure of all is an error
-            read_variant_header(access, listing, remote[0].variant)
+    reads = read_headers(remote[0].access, remote[0].listing, [each.variant for each in remote], on_progress)
+    failed = [read.error for read in reads if isinstance(read.error, NetworkError)]
+    if len(failed) == len(reads):
+        raise failed[0]
     return {read.variant.name: read for read in reads}

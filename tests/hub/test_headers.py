@@ -55,7 +55,7 @@ def test_a_remote_header_equals_the_local_one(access: HubAccess, hub: TestHub, t
     [read] = read_headers(access, listing, listing.variants)
     local = read_model_file(tiny_twin)
     assert read.file == msgspec.structs.replace(local, name=f"{REPO} q8_0", paths=())
-    assert (read.reason, read.moved_bytes) == ("", hub.sent_bytes())
+    assert (read.error, read.moved_bytes) == (None, hub.sent_bytes())
     hub.add_repo("org/copy", {"other-q8_0.gguf": tiny_twin.read_bytes()})
     copy = list_repo(access, "org/copy")
     hub.forget_requests()
@@ -118,7 +118,7 @@ def test_an_unreadable_header_has_a_reason(
     assert bad.file is None
     with pytest.raises(BadFile, match=expected) as raised:
         read_variant_header(access, listing, bad.variant)
-    assert raised.value.message == bad.reason
+    assert raised.value.message == str(bad.error)
     assert raised.value.hint
 
 
@@ -131,7 +131,7 @@ def test_a_damaged_cache_entry_is_fetched_again(access: HubAccess, hub: TestHub,
     for content in (bytes(damaged), bytes(damaged[:1000]), b""):
         kept.write_bytes(content)
         [read] = read_headers(offline(access), listing, listing.variants)
-        assert "needs the network" in read.reason
+        assert "needs the network" in str(read.error)
         assert read_variant_header(access, listing, listing.variants[0]) == file
         assert kept.stat().st_size == len(damaged)
     assert [each.name for each in access.headers_dir.iterdir()] == [kept.name]
@@ -160,7 +160,7 @@ def test_offline_returns_cached_headers(access: HubAccess, hub: TestHub) -> None
     read_headers(access, listing, [last])
     reads = read_headers(offline(access), listing, listing.variants)
     assert [read.file is not None for read in reads] == [False] * 11 + [True]
-    assert all("needs the network" in read.reason for read in reads[:-1])
+    assert all("needs the network" in str(read.error) for read in reads[:-1])
 
 
 def test_an_interrupt_does_not_wait_for_a_hang(

@@ -98,17 +98,14 @@ class OwnSpeed(msgspec.Struct, frozen=True):
 
     def differences(self, row: PublishedRow) -> Iterator[str]:
         """Yield each condition that differs or is not stated."""
-        quant, device = fold_quant(self.quant), self.device
         yield from _unlike("system", row.system, self.system)
-        yield from _unlike("quant", row.quant, quant)
-        if not _same_device(row, device):
-            yield f"device {row.device or 'not stated'}" + (f", not {device}" if device else "")
+        yield from _unlike("quant", row.quant, fold_quant(self.quant))
+        if not _same_device(row, self.device):
+            yield from _unlike("device", row.device, self.device or "the unknown one")
         if row.n_gpu is not None and row.n_gpu > 1:
             yield f"{row.n_gpu} GPUs"
-        if self.n_prompt is not None:
-            yield from _unlike("tokens of input", row.n_prompt, self.n_prompt)
-        if self.n_gen is not None:
-            yield from _unlike("tokens generated", row.n_gen, self.n_gen)
+        yield from _unlike("tokens of input", row.n_prompt, self.n_prompt)
+        yield from _unlike("tokens generated", row.n_gen, self.n_gen)
         yield from _unlike("batch", row.batch_size, self.batch_size)
         if row.variant:
             yield f"{row.variant} variant"
@@ -154,7 +151,7 @@ class OwnScore(msgspec.Struct, frozen=True):
     def differences(self, row: PublishedRow) -> Iterator[str]:
         """Yield each condition that differs or is not stated."""
         if row.model != self.model:
-            yield f"model {row.model}, not {self.own_model}"
+            yield from _unlike("model", row.model, self.own_model)
         yield from _unlike("quant", row.quant, fold_quant(self.quant))
         if row.imatrix:
             yield f"importance matrix {row.imatrix}"
@@ -163,12 +160,12 @@ class OwnScore(msgspec.Struct, frozen=True):
         yield from _unlike("n_ctx", row.n_ctx, self.n_ctx)
         if not self.is_whole:
             yield f"the whole text, not {self.n_chunks} chunks"
-        if row.base is not None and self.base is not None and row.base != self.base:
-            yield f"compared with {row.base}, not {self.base}"
+        if row.base is not None:
+            yield from _unlike("compared with", row.base, self.base)
 
 
 def _unlike(what: str, theirs: object, ours: object) -> Iterator[str]:
-    if theirs != ours:
+    if ours is not None and theirs != ours:
         yield f"{what} {'not stated' if theirs is None else theirs}, not {ours}"
 
 
