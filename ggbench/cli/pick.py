@@ -10,7 +10,7 @@ import msgspec.structs
 
 from ggbench.commands.budget_options import BudgetOptions, budget_options, find_draft
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.downloads import reading_headers, reading_notice
+from ggbench.commands.downloads import reading_headers
 from ggbench.commands.load_options import kv_list_options, load_options_but_cache
 from ggbench.commands.options import (
     TOKENS,
@@ -187,7 +187,6 @@ def command(
         setup, budget, draft
     ) as allocator:  # before headers are read: its worker takes a while
         from ggbench.decisions.pick.candidates import PickRequest, caches_of
-        from ggbench.models.targets import repo_read
 
         if ref is None:
             asked = _of_several(several, families, quants, local=local)
@@ -205,8 +204,6 @@ def command(
         pick = MeasuredPick(asked, request, draft, parse_duration(within or "5m"), hub, output).run(picked)
     pick = reminded(msgspec.structs.replace(pick, instead=instead), is_here=budget.is_here)
     show_pick(pick, request, output, form, _exit_code(pick, needs))
-    if (read := repo_read(planned)) is not None:
-        output.notice(reading_notice(*read))
     raise click.exceptions.Exit(_exit_code(pick, needs))
 
 

@@ -129,7 +129,7 @@ def _show(plan: EnginePlan, setup: LlamaConfig, output: Output, *, is_named: boo
     if output.as_json:
         output.record(PLAN, plan_record(plan))
     else:
-        headers = "" if plan.listing is None else reading_notice(plan.listing, plan.moved_bytes)
+        headers = "" if plan.listing is None else reading_notice(plan.listing)
         output.answer(plan_answer(plan, headers, is_named=is_named))
     if not plan.budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")

@@ -133,10 +133,8 @@ def reading_headers(output: Output) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: show(f"reading headers, {done} of {total}")
 
 
-def reading_notice(listing: RepoListing, moved_bytes: int) -> str:
-    """Return how many bytes were read for a repo's headers."""
-    total = format_bytes(listing.total_bytes)
-    cost = f"{format_bytes(moved_bytes)} read of {total}" if moved_bytes else "read from this disk"
+def reading_notice(listing: RepoListing) -> str:
+    """Return of which commit of a repo the headers were read."""
     return sanitize(
-        f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}, listed {listing.listed_at[:10]}"
+        f"headers of {listing.repo} at commit {listing.commit[:12]}, listed {listing.listed_at[:10]}"
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import StoreError
 from ggbench.expect.loss import added
-from ggbench.models.targets import Target, repo_read
+from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.health import has_runs
 from ggbench.show.words import say
@@ -46,11 +46,10 @@ def plan_model(
             fitting = next((([target], [row]) for target, row in found if row.fits), None)
             alternative = None if fitting is None else _estimated(*fitting, planners, request)[0]
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
-    listing, moved_bytes = repo_read(targets) or (None, 0)
+    published = targets[0].published if targets else None
+    listing = None if published is None else published.listing
     sources = _sources(rows, allocator)
-    return EnginePlan(
-        request.budget, tuple(rows), sources, listing, moved_bytes, alternative, request.setup.n_ctx
-    )
+    return EnginePlan(request.budget, tuple(rows), sources, listing, alternative, request.setup.n_ctx)
 
 
 def _estimated(

@@ -10,10 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from ggbench.errors import BadFile, GgbenchError, NetworkError
 from ggbench.files import get_cached, put_cached
@@ -41,23 +38,13 @@ MAX_PARALLEL = 4
 """Variants read in parallel."""
 
 
-class HeaderRead(msgspec.Struct, frozen=True):
-    variant: RepoVariant
-    file: ModelFile | None
-    """None if the header could not be read."""
-    error: GgbenchError | None
-    """Why the header could not be read."""
-    moved_bytes: int
-    """Bytes of file content received over the network."""
-
-
 def read_headers(
     access: HubAccess,
     listing: RepoListing,
     variants: Sequence[RepoVariant],
     on_progress: Callable[[int, int], None] | None = None,
-) -> tuple[HeaderRead, ...]:
-    """Read several headers, in order; a failure is a reason. `on_progress` receives the number read and the total."""
+) -> tuple[ModelFile | GgbenchError, ...]:
+    """Return several headers, in order, or why one cannot be read; `on_progress` receives the number and the total."""
     reader = _Reader(access, listing)
     reads = start_daemons(variants, reader.try_read, MAX_PARALLEL, "header")
     try:
@@ -77,7 +64,7 @@ def read_variant_header(access: HubAccess, listing: RepoListing, variant: RepoVa
     Raises BadFile for a missing shard, a header that is broken or claims more than its file contains, and shards that
     do not belong together; NetworkError if it is not cached and the Hub cannot be reached.
     """
-    return _Reader(access, listing).read(variant, [])
+    return _Reader(access, listing).read(variant)
 
 
 class _Reader:
@@ -88,19 +75,16 @@ class _Reader:
         self._access = access
         self._listing = listing
 
-    def try_read(self, variant: RepoVariant) -> HeaderRead:
-        fetched: list[RangeSource] = []
-        file, error = None, None
+    def try_read(self, variant: RepoVariant) -> ModelFile | GgbenchError:
         try:
-            file = self.read(variant, fetched)
-        except GgbenchError as caught:
-            error = caught
-        return HeaderRead(variant, file, error, sum(source.moved_bytes for source in fetched))
+            return self.read(variant)
+        except GgbenchError as error:
+            return error
 
-    def read(self, variant: RepoVariant, fetched: list[RangeSource]) -> ModelFile:
-        """Read the header and list the ranges fetched for it. Raises like `read_variant_header`."""
+    def read(self, variant: RepoVariant) -> ModelFile:
+        """Read the header. Raises like `read_variant_header`."""
         variant.require_all_shards(self._listing.repo)
-        headers = [self._read_file(file, fetched) for file in variant.files]
+        headers = [self._read_file(file) for file in variant.files]
         claimed = shard_count(headers[0], variant.files[0].name)
         if claimed > 1 and claimed != len(headers):
             raise BadFile(
@@ -110,16 +94,12 @@ class _Reader:
         label = variant.quant or variant.name.rsplit("/", 1)[-1]
         return assemble(headers, f"{self._listing.repo} {label}")
 
-    def _read_file(self, file: RepoFile, fetched: list[RangeSource]) -> Header:
+    def _read_file(self, file: RepoFile) -> Header:
         path = self._access.headers_dir / f"{file.etag}.gguf-header"
         raw = get_cached(path)
         if raw is not None:
             return read_header(io.BytesIO(raw), file.n_bytes, file.path)
-        return self._fetch(file, path, fetched)
-
-    def _fetch(self, file: RepoFile, path: Path, fetched: list[RangeSource]) -> Header:
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
-        fetched.append(source)
         header = read_header(source, file.n_bytes, file.path)
         put_cached(path, header.raw)
         return header
@@ -138,8 +118,6 @@ class RangeSource:
         self, access: HubAccess, repo: str, commit: str, file: RepoFile, stop: Stop | None = None
     ) -> None:
         access.require_network(f"reading the header of {sanitize(file.path)}")
-        self.moved_bytes = 0
-        """Bytes of file content received over the network."""
         self._repo = repo
         self._file = file
         self._stop = stop or Stop()
@@ -195,7 +173,6 @@ class RangeSource:
         check_range(response, len(self._held), self._file)
         for chunk in response.iter_raw():
             self._stop.check()
-            self.moved_bytes += len(chunk)
             self._held += chunk[: wanted - len(self._held)]
             if len(self._held) >= wanted:
                 break

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from ggbench.gguf_file.quants import (
 )
 from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
-from ggbench.hub.repo_records import RepoListing, repo_folder
+from ggbench.hub.repo_records import repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.local_files import LocalVariant, local_variants, reject_checkpoint
 from ggbench.models.reference import MAIN, ModelRef
@@ -52,9 +52,6 @@ from ggbench.models.subject import Subject
 from ggbench.plugins import load_plugin
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
-
-if TYPE_CHECKING:
-    from ggbench.hub.headers import HeaderRead
 
 
 class FileToRun(msgspec.Struct, frozen=True):
@@ -130,8 +127,6 @@ class Target(msgspec.Struct, frozen=True):
     """The header, if it was read."""
     reason: str = ""
     """Why the header cannot be read, in one line."""
-    moved_bytes: int = 0
-    """Bytes received over the network to read the header."""
 
     @property
     def named(self) -> tuple[str, str]:
@@ -297,13 +292,6 @@ def resolve_headers(
     targets = resolve(ref.require_gguf(), hub=hub, catalog=catalog, headers_only=True)
     reads = _read_remote([each.published for each in targets if each.published is not None], on_progress)
     return tuple(_with_header(each, reads, alone=len(targets) == 1) for each in targets)
-
-
-def repo_read(targets: Sequence[Target]) -> tuple[RepoListing, int] | None:
-    """Return the repo of the targets, and the bytes received to read their headers; None without a repo."""
-    if not targets or targets[0].published is None:
-        return None
-    return targets[0].published.listing, sum(each.moved_bytes for each in targets)
 
 
 def smaller_targets(
@@ -474,15 +462,18 @@ def _header(variant: LocalVariant) -> ModelFile | None:
         return None
 
 
-def _with_header(target: Target, reads: Mapping[str, HeaderRead], *, alone: bool) -> Target:
+def _with_header(target: Target, reads: Mapping[str, ModelFile | GgbenchError], *, alone: bool) -> Target:
     """Return the target with its header, or with the reason if it cannot be read; raises if it is `alone`."""
     if target.file is not None:
         return target
     found = target.published
     read = None if found is None else reads.get(found.variant.name)
-    target = replace(target, moved_bytes=0 if read is None else read.moved_bytes)
     try:
-        file = target.header() if read is None or found is None else _file_of(read, found, target.provenance)
+        if isinstance(read, GgbenchError):
+            raise read
+        file = target.header() if read is None else read
+        if read is not None and found is not None and target.provenance == "twin":
+            file = twin_of(file, found.origin)
     except GgbenchError as error:
         if alone:
             raise
@@ -491,22 +482,18 @@ def _with_header(target: Target, reads: Mapping[str, HeaderRead], *, alone: bool
     return replace(target, quant=quant_label(file) if is_unnamed else target.quant, file=file)
 
 
-def _file_of(read: HeaderRead, found: FoundVariant, provenance: str) -> ModelFile:
-    if read.file is None:
-        assert read.error is not None
-        raise read.error
-    return twin_of(read.file, found.origin) if provenance == "twin" else read.file
-
-
-def _read_remote(found: Sequence[FoundVariant], on_progress: OnProgress | None) -> dict[str, HeaderRead]:
+def _read_remote(
+    found: Sequence[FoundVariant], on_progress: OnProgress | None
+) -> dict[str, ModelFile | GgbenchError]:
     """Read the headers of non-local variants, by variant name. Raises NetworkError if none could be read."""
     remote = [each for each in found if each.paths is None and not each.variant.missing]
     if not remote:
         return {}
     from ggbench.hub.headers import read_headers
 
-    reads = read_headers(remote[0].access, remote[0].listing, [each.variant for each in remote], on_progress)
-    failed = [read.error for read in reads if isinstance(read.error, NetworkError)]
+    variants = [each.variant for each in remote]
+    reads = read_headers(remote[0].access, remote[0].listing, variants, on_progress)
+    failed = [read for read in reads if isinstance(read, NetworkError)]
     if len(failed) == len(reads):
         raise failed[0]
-    return {read.variant.name: read for read in reads}
+    return {variant.name: read for variant, read in zip(variants, reads, strict=True)}

@@ -558,7 +558,6 @@ PLAN = Document(
             "sources": dict[str, str],
             **dict.fromkeys(("repo", "commit", "listed_at"), str | None),
             "total_bytes": int | None,
-            "moved_bytes": int,
             "rows": list[ROW],  # type: ignore[valid-type]
             "alternative": ROW | None,
         },
@@ -589,7 +588,6 @@ def plan_record(plan: EnginePlan) -> dict[str, object]:
         "machine": machine_values(plan.budget),
         "sources": plan.sources,
         **{name: listing and getattr(listing, name) for name in ("repo", "commit", "listed_at", "total_bytes")},
-        "moved_bytes": plan.moved_bytes,
         "rows": list(map(row_values, plan.rows)),
         "alternative": plan.alternative and row_values(plan.alternative),
     }

@@ -392,8 +392,6 @@ class EnginePlan(msgspec.Struct, frozen=True):
     sources: Mapping[str, str]
     listing: RepoListing | None = None
     """The repo's files; None if the Hub was not asked."""
-    moved_bytes: int = 0
-    """Bytes received over the network."""
     alternative: PlanRow | None = None
     """A smaller quant that was not requested, if no row fits."""
     asked_n_ctx: int | None = None

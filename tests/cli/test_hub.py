@@ -56,7 +56,7 @@ def test_a_published_file_is_planned_from_afar_as_it_is_here(
     document = ggbench("plan", "hf:org/real", *CARD, "--json").json
     [remote] = document["rows"]
     total_bytes = sum(map(len, published(tiny_twin, n_shards).values()))
-    assert (document["repo"], document["moved_bytes"] > 0, document["total_bytes"]) == ("org/real", True, total_bytes)
+    assert (document["repo"], document["total_bytes"]) == ("org/real", total_bytes)
     assert local["planned_n_ctx"]
     apart = {"model", "provenance", "file", "command"} | ({"file_bytes"} if n_shards > 1 else set())
     assert {k: v for k, v in remote.items() if k not in apart} == {k: v for k, v in local.items() if k not in apart}

@@ -45,7 +45,6 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
     access: HubAccess | None = None
     listing: RepoListing | None = None
     """The repo; None if the Hub was not asked, as everything is in a folder."""
-    moved_bytes: int = 0
 
     @property
     def download_bytes(self) -> int:
@@ -165,11 +164,10 @@ def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
     if about.file_bytes > LARGEST_JSON_BYTES:
         size = format_bytes(LARGEST_JSON_BYTES)
         raise BadFile(f"config.json of {sanitize(listing.repo)} is larger than {size}", DAMAGED_HINT)
-    moved = needed_bytes(access, listing, about)
     data = read_json(download(access, listing, about)[0], sanitize(listing.repo))
     weights = sum(file.n_bytes for file in variant.files if file.path.endswith(".safetensors"))
     checkpoint = Checkpoint(parse_config(data, sanitize(listing.repo)), data, file_bytes=weights)
-    return FoundCheckpoint(checkpoint, "hub", access, listing, moved)
+    return FoundCheckpoint(checkpoint, "hub", access, listing)
 
 
 def _in_cache(ref: ModelRef, access: HubAccess) -> Checkpoint | None:

@@ -54,7 +54,7 @@ def plan_model(
         "weights": "config.json, and the storage of each method",
         "kv_and_compute": "K and V by formula, a static cache; Transformers allocates the rest as it runs",
     }
-    return EnginePlan(request.budget, tuple(with_other_quants(rows)), sources, found.listing, found.moved_bytes)
+    return EnginePlan(request.budget, tuple(with_other_quants(rows)), sources, found.listing)
 
 
 def plan_checkpoint(
