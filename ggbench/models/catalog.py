@@ -184,7 +184,9 @@ def _read(path: Path, origin: Origin) -> list[_Entry]:
     if origin == "user" and not os.path.lexists(path):
         return []
     try:
-        document = _parsed(_text_of(path))
+        document = _parsed(path.read_text("utf-8-sig"))
+    except OSError as error:
+        raise _error(path, f"it cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise _error(path, str(error)) from None
     tables = document.pop("model", [])
@@ -197,17 +199,6 @@ def _read(path: Path, origin: Origin) -> list[_Entry]:
             raise _error(path, f"a second model has the id {entry.id!r}")
         entries[entry.id] = entry
     return list(entries.values())
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")
-    except UnicodeDecodeError:
-        raise _error(path, "this is not UTF-8 text") from None
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}", "make it a readable file, or move it"
-        ) from None
 
 
 def _error(path: Path, what: str) -> UsageError:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.expect.drafts import AcceptanceRow, acceptance_of_rows
-from ggbench.models.published import METRICS, PublishedDocument, PublishedRow, load_sources, table_of
+from ggbench.models.published import METRICS, PublishedDocument, PublishedRow, load_sources
 from ggbench.models.published.benches import BenchedRow, BenchSource, load_bench_sources
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
@@ -88,7 +88,8 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     more = say("published.more", rows=counted(hidden, "row")) if hidden else ""
     parts: list[Part] = [Table(figures, rows[:most]), Table(_BENCHED, benches[:most])]
     sources = [(each.id, "; ".join((each.title, *each.remarks))) for each in documents]
-    tables = {row.table: table_of(row).remark for row in rows}
+    remarks = {each.id: each.table_remarks for each in documents}
+    tables = {row.table: remarks[row.source].get(row.table, "") for row in rows}
     sources += [("", f"{name}: {remark}" if remark else name) for name, remark in tables.items()]
     sources += [(each.id, f"{each.address} {each.remark}".rstrip()) for each in places]
     every = Table((*figures, member("source", "source")), rows)

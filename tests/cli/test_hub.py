@@ -104,7 +104,7 @@ def test_a_missing_shard_is_named(ggbench: Run, hub: TestHub, tiny_twin: Path, m
     ("name", "code", "words"),
     [
         ("org/nowhere", 4, "org/nowhere"), ("org/gated", 4, "hf auth login"), ("org/private", 4, "hf auth login"),
-        ("org/there@no-such-branch", 4, "no such revision"),
+        ("org/there@no-such-branch", 4, "cannot find the revision"),
     ],
 )  # fmt: skip
 def test_a_repo_that_cannot_be_had(
@@ -173,7 +173,7 @@ def test_a_catalog_model_means_the_files_of_its_repo(ggbench: Run, repo: str, ma
         f'[[model]]\nid = "tiny"\nrepo = "{repo}"\nfile_pattern = "tiny-{{quant}}.gguf"\nquants = ["q8_0"]\n{shape}\n'
         f'[[model]]\nid = "homeless"\n{shape}\n'
     )
-    ran = ggbench("decode", "tiny", "-n", "300", "--json")
+    ran = ggbench("decode", "tiny", "q8_0", "-n", "300", "--json")
     assert ran.code == 0
     assert (ran.json["model"], ran.json["quant"], ran.json["provenance"]) == ("tiny", "q8_0", "hub")
     ran = ggbench("decode", "homeless", "q8_0")

@@ -261,7 +261,7 @@ def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteM
         ('[[model]]\nid = "qwen1.5-7b"\nn_ctx_train = 0\n', ">= 1 - at `n_ctx_train`"),
         ('[[model]]\nid = "qwen1.5-7b"\nrope_freq_base = nan\n', "> 0.0 - at `rope_freq_base`"),
         (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "1_000_000", 1)}', "<= 512 - at `n_layer`"),
-        ('[[model]]\nid = "a"\ntitle = "\xe9"\n', "not UTF-8"),
+        ('[[model]]\nid = "a"\ntitle = "\xe9"\n', "utf-8"),
     ],
 )  # fmt: skip
 def test_a_broken_user_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, what: str) -> None:

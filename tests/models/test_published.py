@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.errors import UnknownName
-from ggbench.models.published import METRICS
+from ggbench.models.published import METRICS, load_sources
 from ggbench.models.published.selection import OwnScore, OwnSpeed, filter_published, nearest_published
 from scripts.perplexity_ratio import ln_ppl_ratio
 from tests.models.published_rows import ROWS, only, printed
@@ -57,6 +57,11 @@ def test_sums_over_a_table_are_those_of_the_raw_text(
 )  # fmt: skip
 def test_cells_are_as_printed(asked: dict[str, str | int], metric: str, expected: str) -> None:
     assert printed(only(**asked), metric) == expected
+
+
+def test_the_table_of_each_row_is_one_of_its_document() -> None:
+    known = {(document.id, name) for document in load_sources() for each in document.environment for name in each.tables}
+    assert {(row.source, row.table) for row in ROWS} == known
 
 
 def test_a_word_is_never_a_number() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -170,10 +170,7 @@ def reads_data(load: Callable[[], _T]) -> Callable[[], _T]:
 @reads_data
 def load_published() -> tuple[PublishedRow, ...]:
     """Return all rows of all documents."""
-    rows = tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
-    for row in rows:
-        table_of(row)
-    return rows
+    return tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
 
 
 def data_text(name: str, room: str = "ggbench.models.published") -> str:
@@ -214,22 +211,6 @@ def figure(printed: str) -> PublishedFigure:
     )
 
 
-class PublishedTable(msgspec.Struct, frozen=True):
-    name: str
-    rows: int
-    versions: Mapping[str, str]
-    """Version of each program, in document order; empty if not stated."""
-    remark: str
-    """ggbench's remark on the table; may be empty."""
-
-
-class LeftOut(msgspec.Struct, frozen=True):
-    """Results in a document that are not among the rows."""
-
-    what: str
-    why: str
-
-
 class TableSoftware(msgspec.Struct, frozen=True):
     """The software of some tables, and the number of rows of each."""
 
@@ -247,16 +228,8 @@ class PublishedDocument(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...]
     environment: tuple[TableSoftware, ...]
     table_remarks: dict[str, str] = field(default_factory=dict)
-    left_out: tuple[LeftOut, ...] = ()
-
-    @property
-    def tables(self) -> tuple[PublishedTable, ...]:
-        """Every table, in the document's order of environments."""
-        return tuple(
-            PublishedTable(name, rows, each.versions, self.table_remarks.get(name, ""))
-            for each in self.environment
-            for name, rows in each.tables.items()
-        )
+    left_out: tuple[dict[str, str], ...] = ()
+    """Results in the document that are not among the rows: `what` and `why`."""
 
 
 @reads_data
@@ -264,12 +237,3 @@ def load_sources() -> tuple[PublishedDocument, ...]:
     return msgspec.toml.decode(data_text("sources.toml"), type=dict[str, tuple[PublishedDocument, ...]])[
         "source"
     ]
-
-
-def table_of(row: PublishedRow) -> PublishedTable:
-    return _tables()[row.source, row.table]
-
-
-@functools.cache
-def _tables() -> dict[tuple[str, str], PublishedTable]:
-    return {(source.id, table.name): table for source in load_sources() for table in source.tables}
