@@ -12,11 +12,13 @@ import errno
 import hashlib
 import itertools
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ggbench.errors import GgbenchError, UsageError
+from ggbench.errors import DoesNotFit, GgbenchError, UsageError
 from ggbench.text import sanitize
+from ggbench.units import format_bytes
 
 PART_SUFFIX = ".ggbench-part"
 """Suffix of the temporary name."""
@@ -161,3 +163,31 @@ def _written_aside(folder: Path, name: str, content: Iterable[bytes]) -> Iterato
 
 def _exists(path: Path) -> UsageError:
     return UsageError(f"{sanitize(str(path))} exists already", "--force overwrites it")
+
+
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def disk_errors(place: Path, hint: str = "use another folder") -> Iterator[None]:
+    """Translate file system errors while writing into a folder into DoesNotFit or UsageError."""
+    try:
+        yield
+    except OSError as error:
+        where = sanitize(str(place))
+        if error.errno in _FULL_DISK:
+            what = f"the disk filled up while writing to {where}"
+            raise DoesNotFit(what, f"free some space, or {hint}") from error
+        raise UsageError(f"cannot write to {where}: {error.strerror or error}", hint) from error
+
+
+def require_room(folder: Path, n_bytes: int, what: str, hint: str = "use another folder") -> None:
+    """Raise DoesNotFit if the disk of a folder, which need not exist, has less than `n_bytes` free for `what`."""
+    with disk_errors(folder, hint):
+        existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        free = shutil.disk_usage(existing).free
+    if free < n_bytes:
+        raise DoesNotFit(
+            f"{sanitize(str(folder))} has {format_bytes(free)} free, and {what} {format_bytes(n_bytes)}",
+            f"free some space, use a smaller quant, or {hint}",
+        )

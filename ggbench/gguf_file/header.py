@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import asdict, replace
 
-from ggbench.errors import BadFile, DoesNotFit, Unsupported
+from ggbench.errors import BadFile, Unsupported
+from ggbench.files import disk_errors
 from ggbench.gguf_file.architecture import read_shape
 from ggbench.gguf_file.ggml_types import tensor_bytes, type_by_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
@@ -195,14 +196,9 @@ def encode_model(metadata: Mapping[str, object], tensors: Iterable[TensorInfo], 
 
 def write_sparse_file(path: Path, data: bytes, n_bytes: int) -> Path:
     """Write `data`, then a hole up to `n_bytes`, and return the path. Raises DoesNotFit."""
-    try:
-        with path.open("wb") as file:
-            file.write(data)
-            file.truncate(n_bytes)
-    except OSError as error:
-        raise DoesNotFit(
-            f"no temporary file for a header: {error.strerror}", "set TMPDIR to a folder with room"
-        ) from error
+    with disk_errors(path.parent, "set TMPDIR to a folder with room"), path.open("wb") as file:
+        file.write(data)
+        file.truncate(n_bytes)
     return path
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -118,15 +117,6 @@ def name_without_quant(file_name: str) -> str:
     name = model_name(file_name)
     matches = list(_TOKEN.finditer(name))
     return name[: matches[-1].start()] + name[matches[-1].end() :] if matches else name
-
-
-def names_quant(wanted: str, quant: str | None, names: Iterable[str]) -> bool:
-    """Return whether `wanted`, ignoring case, is `quant` (lower case or None), a spelling of it, or one of `names`."""
-    wanted = wanted.lower()
-    if wanted == quant or wanted in (name.lower() for name in names):
-        return True
-    # `fp16` is another spelling of a quant; a file name with a quant is at least two characters longer
-    return quant is not None and quant_from_file_name(wanted) == quant and len(wanted) <= len(quant) + 1
 
 
 def quant_label(model_file: ModelFile) -> str:

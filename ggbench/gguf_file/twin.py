@@ -19,6 +19,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ggbench.errors import BadFile, Unsupported, UsageError
+from ggbench.files import require_room
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import RECURRENT_LAYERS, has_windows, is_between_attention
 from ggbench.gguf_file.ggml_types import tensor_bytes
@@ -36,7 +37,7 @@ from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile, TensorInfo, laye
 from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
-from ggbench.gguf_file.twin_writer import Progress, remove_abandoned, require_room, write_twin
+from ggbench.gguf_file.twin_writer import Progress, remove_abandoned, write_twin
 from ggbench.paths import forecasts_dir
 
 _FORMAT = 1
@@ -314,7 +315,7 @@ def require_twin_room(n_bytes: int) -> Path:
     folder = forecasts_dir()
     folder.mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder, f"{_PREFIX}*")
-    require_room(folder, n_bytes, "the twins need", "free some space, set XDG_CACHE_HOME to a folder with room")
+    require_room(folder, n_bytes, "the twins need", "set XDG_CACHE_HOME to a folder with room")
     return folder
 
 

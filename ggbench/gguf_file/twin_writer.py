@@ -9,7 +9,6 @@ adjacent rows are all different.
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import shutil
@@ -19,12 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.errors import DoesNotFit, GgbenchError, UsageError
-from ggbench.files import PART_SUFFIX, make_folders, take_name, written_aside
+from ggbench.errors import UsageError
+from ggbench.files import PART_SUFFIX, disk_errors, make_folders, require_room, take_name, written_aside
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
 from ggbench.gguf_file.header import encode_header, n_padding
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +33,6 @@ Progress = Callable[[int, int], None]
 _ABANDONED_S = 86_400
 """What is temporary and has not been modified for this long belongs to a killed process: a forecast takes minutes."""
 _REPORT_BYTES = 16 << 20
-_FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _BLOCK = 256
 _N_BLOCKS = 1021
@@ -61,11 +58,11 @@ def write_twin(
     if not planned.is_twin:
         raise ValueError(f"{planned.name} is not a twin's plan")
     header = encode_header(planned.metadata, planned.tensors)
-    try:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "give a file to write")
+    require_room(path.parent, header.file_bytes, "the twin needs")
+    with disk_errors(path.parent):
         make_folders(path.parent)
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder", "give a file to write")
-        require_room(path.parent, header.file_bytes)
         with written_aside(path) as part:
             with part.open("xb") as file:
                 report_at = 0
@@ -78,22 +75,8 @@ def write_twin(
                 take_name(part, path)
             else:
                 part.replace(path)
-    except OSError as error:
-        raise _explained(error, path, header.file_bytes) from error
     if on_progress is not None:
         on_progress(header.file_bytes, header.file_bytes)
-
-
-def require_room(
-    folder: Path, n_bytes: int, what: str = "the twin needs", hint: str = "free some space, use another folder"
-) -> None:
-    """Raise DoesNotFit if the disk of this existing folder has less than `n_bytes` free."""
-    free = shutil.disk_usage(folder).free
-    if free < n_bytes:
-        raise DoesNotFit(
-            f"{folder} has {format_bytes(free)} free, and {what} {format_bytes(n_bytes)}",
-            f"{hint}, or use a smaller quant",
-        )
 
 
 def remove_abandoned(folder: Path, pattern: str = f".*{PART_SUFFIX}") -> None:
@@ -109,16 +92,6 @@ def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:
     for tensor in planned.tensors:
         yield from _chunks(tensor)
         yield bytes(n_padding(tensor.n_bytes or 0))
-
-
-def _explained(error: OSError, path: Path, n_bytes: int) -> GgbenchError:
-    reason = error.strerror or str(error)
-    if error.errno in _FULL_DISK:
-        what = f"{path.parent} filled up while a twin of {format_bytes(n_bytes)} was written: {reason}"
-        return DoesNotFit(what, "nothing was kept; free some space or use another folder")
-    if isinstance(error, PermissionError | NotADirectoryError | FileExistsError) or error.errno == errno.EROFS:
-        return UsageError(f"cannot write to {path.parent}: {reason}", "use a writable folder")
-    return GgbenchError(f"writing {path} failed: {reason}", "check the disk, then run it again")
 
 
 def _chunks(tensor: TensorInfo) -> Iterator[memoryview]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from pathlib import Path, PurePosixPath
@@ -18,22 +17,27 @@ from pathlib import Path, PurePosixPath
 import msgspec
 from msgspec import field
 
-from ggbench.errors import BadFile, DoesNotFit
-from ggbench.files import make_folders, replace_file, sync_folder, take_name
+from ggbench.errors import BadFile
+from ggbench.files import (
+    disk_errors,
+    make_folders,
+    replace_file,
+    require_room,
+    sync_folder,
+    take_name,
+)
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Stop, start_daemons
 from ggbench.hub.part_file import (
     OTHER_FOLDER_HINT,
     PART_SUFFIX,
     PartFile,
-    disk_errors,
     download_part,
     file_bytes,
     locked,
 )
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, repo_folder
 from ggbench.text import sanitize
-from ggbench.units import format_bytes
 
 MAX_PARALLEL = 2
 """Files downloaded in parallel."""
@@ -134,7 +138,8 @@ class _Download(msgspec.Struct, frozen=True):
     stop: Stop = field(default_factory=Stop)
 
     def run(self) -> tuple[Path, ...]:
-        self._check_free_space()
+        missing_bytes = sum(job.missing_bytes for job in self.jobs)
+        require_room(self.access.hub_cache, missing_bytes, "the download needs", OTHER_FOLDER_HINT)
         running = set(files := start_daemons(self.jobs, self._process, MAX_PARALLEL, "download"))
         try:
             while running:
@@ -163,19 +168,6 @@ class _Download(msgspec.Struct, frozen=True):
             progress.append(FileProgress(job.file, done, part.moved_bytes if part else 0))
         self.on_progress(tuple(progress))
 
-    def _check_free_space(self) -> None:
-        missing_bytes = sum(job.missing_bytes for job in self.jobs)
-        cache = self.access.hub_cache
-        with disk_errors(cache):
-            existing = next(place for place in (cache, *cache.absolute().parents) if place.exists())
-            free = shutil.disk_usage(existing).free
-        if missing_bytes > free:
-            raise DoesNotFit(
-                f"not enough space in {sanitize(str(cache))}, {format_bytes(missing_bytes - free)} short: "
-                f"{format_bytes(missing_bytes)} to download, {format_bytes(free)} free",
-                f"free some space, use a smaller quant, or {OTHER_FOLDER_HINT}",
-            )
-
     def _process(self, job: _Job) -> None:
         with locked(job.lock, self.stop.check):
             if not job.is_complete:
@@ -199,7 +191,7 @@ class _Download(msgspec.Struct, frozen=True):
                     f"{name} arrived damaged twice: its hash differs from the one on the Hub",
                     "its content was discarded; try again later, or report it to the repo's owner",
                 )
-        with disk_errors(job.blob.parent):
+        with disk_errors(job.blob.parent, OTHER_FOLDER_HINT):
             take_name(job.part, job.blob)
 
 
@@ -207,7 +199,7 @@ def _link(blob: Path, link: Path) -> None:
     """Add the blob to the snapshot, as a link, or as the file itself if links are unsupported."""
     from huggingface_hub import constants
 
-    with disk_errors(link.parent):
+    with disk_errors(link.parent, OTHER_FOLDER_HINT):
         if not blob.exists() or (link.exists() and link.samefile(blob)):
             return
         make_folders(link.parent)
@@ -232,7 +224,7 @@ def _write_ref(access: HubAccess, listing: RepoListing) -> None:
     if listing.revision == listing.commit or name.is_absolute() or ".." in name.parts:
         return
     ref = repo_folder(access, listing.repo) / "refs" / name
-    with disk_errors(ref.parent):
+    with disk_errors(ref.parent, OTHER_FOLDER_HINT):
         if ref.is_file() and ref.read_text() == listing.commit:
             return
         replace_file(ref, listing.commit.encode())

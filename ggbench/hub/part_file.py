@@ -6,7 +6,6 @@ which redirects to the storage: signed URLs expire.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import stat
@@ -15,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.errors import DoesNotFit, NetworkError, UsageError
-from ggbench.files import make_folders
+from ggbench.errors import NetworkError, UsageError
+from ggbench.files import disk_errors, make_folders
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import (
     NotReadable,
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
 PART_SUFFIX = ".ggbench.incomplete"
 """Ends in the suffix that huggingface_hub's commands recognize as an interrupted download."""
 RESUME_HINT = "received data is kept; run the same command to continue"
-OTHER_FOLDER_HINT = "choose another folder with HF_HUB_CACHE"
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+OTHER_FOLDER_HINT = f"choose another folder with HF_HUB_CACHE; {RESUME_HINT}"
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
 """Interval at which a wait for a lock calls `check`."""
@@ -56,7 +53,7 @@ class PartFile:
     def __init__(self, path: Path, file: RepoFile) -> None:
         self.path = path
         self.file = file
-        with disk_errors(path.parent):
+        with disk_errors(path.parent, OTHER_FOLDER_HINT):
             make_folders(path.parent)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             self.n_bytes = os.fstat(self._descriptor).st_size
@@ -70,7 +67,7 @@ class PartFile:
         """Write data through to the file; bytes beyond the file's end are dropped."""
         view = memoryview(data)[: self.missing_bytes]
         self.moved_bytes += len(view)
-        with disk_errors(self.path.parent):
+        with disk_errors(self.path.parent, OTHER_FOLDER_HINT):
             while view:
                 # Write at an offset, not at the end, so a second writer is harmless if locks are ignored.
                 n_written = os.pwrite(self._descriptor, view, self.n_bytes)
@@ -87,7 +84,7 @@ class PartFile:
         return _content_hash(self._descriptor, self.file, check) == self.file.etag
 
     def restart(self) -> None:
-        with disk_errors(self.path.parent):
+        with disk_errors(self.path.parent, OTHER_FOLDER_HINT):
             os.ftruncate(self._descriptor, 0)
         self.n_bytes = 0
 
@@ -118,32 +115,18 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     from filelock import Timeout
     from huggingface_hub.utils import WeakFileLock
 
-    with disk_errors(path.parent):
+    with disk_errors(path.parent, OTHER_FOLDER_HINT):
         path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         check()
         lock = WeakFileLock(path, timeout=_POLL_S)
-        with disk_errors(path.parent), suppress(Timeout):
+        with disk_errors(path.parent, OTHER_FOLDER_HINT), suppress(Timeout):
             lock.__enter__()
             break
     try:
         yield
     finally:
         lock.__exit__(None, None, None)
-
-
-@contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
-    """Translate file system errors at `place` into DoesNotFit or UsageError."""
-    try:
-        yield
-    except OSError as error:
-        where = sanitize(str(place))
-        if error.errno in _DISK_FULL:
-            raise DoesNotFit(
-                f"the disk filled up while writing to {where}", f"free some space; {RESUME_HINT}"
-            ) from None
-        raise UsageError(f"cannot write to {where}: {error.strerror or error}", OTHER_FOLDER_HINT) from None
 
 
 def _content_hash(descriptor: int, file: RepoFile, check: Callable[[], None]) -> str:

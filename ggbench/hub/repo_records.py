@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import model_name, names_quant, parse_shard_name, quant_from_file_name
+from ggbench.gguf_file.quants import canonical_quant, model_name, parse_shard_name, quant_from_file_name
 from ggbench.hub.access import HubAccess
 from ggbench.text import sanitize
 
@@ -85,8 +85,9 @@ class RepoVariant(msgspec.Struct, frozen=True):
 
     def answers_to(self, quant: str) -> bool:
         """Return whether `quant`, in any case, matches this variant's quant, name or a file name."""
-        in_files = (name for file in self.files for name in (file.name, file.path))
-        return names_quant(quant, self.quant, (self.name, self.stem, f"{self.stem}.gguf", *in_files))
+        names = {self.name, self.stem, f"{self.stem}.gguf"}
+        names.update(name for file in self.files for name in (file.name, file.path))
+        return self.quant == canonical_quant(quant) or quant.lower() in {name.lower() for name in names}
 
 
 class RepoListing(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import MIXTURE, compact, known_quants, names_quant, plain_quant
+from ggbench.gguf_file.quants import MIXTURE, canonical_quant, compact, known_quants, plain_quant
 from ggbench.gguf_file.twin import cached_twin, plan_twin, scaled, twin_of, write_cached
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import (
@@ -55,7 +55,7 @@ class RepoRequest(msgspec.Struct, frozen=True):
             return True
         pattern = re.escape(self.file_pattern.removesuffix(".gguf")).replace(r"\{quant\}", r"(.+)")
         match = re.fullmatch(pattern, variant.stem, re.IGNORECASE)
-        return match is not None and names_quant(match[1], variant.quant, ())
+        return match is not None and canonical_quant(match[1]) == variant.quant
 
 
 class FoundVariant(msgspec.Struct, frozen=True):
