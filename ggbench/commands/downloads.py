@@ -74,7 +74,7 @@ def can_ask() -> bool:
 
 def _pull(targets: Sequence[Target]) -> str:
     """Return the second half of a hint; empty for checkpoints, which pull does not download."""
-    if targets[0].own is not None:
+    if targets[0].published is None:
         return ""
     quants = [target.selector or target.quant for target in targets]
     return ", or download it: " + sanitize(shlex.join(("ggbench", "pull", targets[0].model, *quants)))

@@ -117,8 +117,8 @@ def make_jobs(
             else (resolve_one(asked.model, hub=hub, server=server),)
         )
     for target in targets:
-        if target.own is not None:
-            target.own.check_runs()
+        if target.source is not None:
+            target.source.check_runs()
     setups = [target.setup(given) for target in targets]
     allow_downloads(targets, asked.hub, asked.output)
     return [Job(experiment, target, setup, settings) for target, setup in zip(targets, setups, strict=True)]
@@ -139,7 +139,7 @@ def measure(
 
     `is_sweep` defaults to whether there are several jobs.
     """
-    times_here = any(job.experiment.measures_speed and job.target.served is None for job in jobs)
+    times_here = any(job.experiment.measures_speed and not job.target.is_served for job in jobs)
     watch, output = OthersWatch(), asked.output
     with Store.open() as store:
         output.notice(*filter(None, [_engine_offer(jobs), *store.notices, measuring_elsewhere(store)]))

@@ -7,12 +7,15 @@ import re
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.http.endpoint import EndpointConfig
 from ggbench.engines.http.messages import OfferedModel
-from ggbench.errors import UnknownName, UsageError
+from ggbench.errors import UnknownName, Unsupported, UsageError
 from ggbench.fields import config_options
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
 from ggbench.models.reference import ModelRef
+from ggbench.models.sources import ModelSource
 from ggbench.models.subject import Subject
 
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
@@ -33,9 +36,19 @@ class ServerOptions(msgspec.Struct, frozen=True):
         return tuple(config_options(EndpointConfig(api_key_env=self.api_key_env)))
 
 
-class ServedModel(msgspec.Struct, frozen=True):
+class ServedModel(ModelSource, frozen=True):
     offered: OfferedModel
-    setup: EndpointConfig
+    config: EndpointConfig
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.config.base_url, self.config.model
+
+    def header(self) -> ModelFile:
+        raise Unsupported("a server does not show the header of its model")
+
+    def setup(self, given: EngineConfig) -> EngineConfig:
+        return self.config
 
     @property
     def subject(self) -> Subject:

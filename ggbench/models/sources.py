@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ggbench import paths
+from ggbench.engines.contract import EngineConfig
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
@@ -58,7 +59,35 @@ class RepoRequest(msgspec.Struct, frozen=True):
         return match is not None and canonical_quant(match[1]) == variant.quant
 
 
-class FoundVariant(msgspec.Struct, frozen=True):
+class ModelSource(msgspec.Struct, frozen=True):
+    """How to obtain a target's model, and how to load it."""
+
+    @property
+    def download_bytes(self) -> int:
+        return 0
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """MODEL and QUANT that select it from any folder; empty if they are its target's."""
+        return ()
+
+    def header(self) -> ModelFile:
+        """Return the model that would be loaded. Raises GgbenchError."""
+        raise NotImplementedError
+
+    def setup(self, given: EngineConfig) -> EngineConfig:
+        """Return the config to load it with, given the user's. Raises Unsupported."""
+        return given
+
+    def check_runs(self) -> None:
+        """Raise EngineFailed if this machine lacks a package to run it."""
+
+    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
+        """Make or download it, and return it with its path. Raises GgbenchError."""
+        raise NotImplementedError
+
+
+class FoundVariant(ModelSource, frozen=True):
     """One requested variant of a repo."""
 
     access: HubAccess
@@ -111,9 +140,9 @@ class FoundVariant(msgspec.Struct, frozen=True):
 
         return read_variant_header(self.access, self.listing, self.variant)
 
-    def materialize(self, on_progress: OnProgress | None = None) -> Path:
-        """Download missing files into Hugging Face's cache, and return the first. Raises like `download`."""
-        return download_first(self.access, self.listing, self.variant, on_progress)
+    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
+        """Download missing files into Hugging Face's cache. Raises like `download`."""
+        return read_model_file(download_first(self.access, self.listing, self.variant, on_progress))
 
 
 def download_first(
@@ -301,33 +330,26 @@ def planned_files(model: CatalogModel, quants: Sequence[str], source: str = "") 
     return files
 
 
-class CatalogTwin(msgspec.Struct, frozen=True):
+class CatalogTwin(ModelSource, frozen=True):
     model: CatalogModel
     quant: str
-    download_bytes: int = 0
 
     def header(self) -> ModelFile:
         return plan_twin(self.model.hyper, [self.quant], name=self.model.id)[self.quant]
 
-    def materialize(self, on_progress: OnProgress | None = None) -> Path:
-        return cached_twin(
-            self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress
-        )
+    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
+        model = self.model
+        return read_model_file(cached_twin(model.id, model.hyper, self.quant, paths.twins_dir(), on_progress))
 
 
-class PublishedTwin(msgspec.Struct, frozen=True):
+class PublishedTwin(ModelSource, frozen=True):
     """A twin of a Hub file, made from its real header."""
 
     found: FoundVariant
-    download_bytes: int = 0
 
     def header(self) -> ModelFile:
         return twin_of(self.found.header(), self.found.origin)
 
-    def materialize(self, on_progress: OnProgress | None = None) -> Path:
+    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
         name = f"{self.found.repo}-{self.found.variant.name}"
-        return write_cached(self.header(), name, paths.twins_dir(), on_progress)
-
-
-FileSource = FoundVariant | CatalogTwin | PublishedTwin
-"""Ways to obtain a target's GGUF: `header` reads or plans it, `materialize` downloads or writes it."""
+        return read_model_file(write_cached(self.header(), name, paths.twins_dir(), on_progress))

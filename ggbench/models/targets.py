@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
+from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
 from ggbench.gguf_file.quants import (
@@ -36,8 +36,8 @@ from ggbench.models.served_models import ServedModel, ServerOptions, served_mode
 from ggbench.models.sources import (
     NO_QUANT,
     CatalogTwin,
-    FileSource,
     FoundVariant,
+    ModelSource,
     OnProgress,
     PublishedTwin,
     RepoRequest,
@@ -71,34 +71,6 @@ class FileToRun(msgspec.Struct, frozen=True):
     """Whether the catalog or a listing says that the repo has this quant."""
 
 
-class EngineModel(Protocol):
-    """One model in an engine's own format."""
-
-    @property
-    def download_bytes(self) -> int: ...
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """MODEL and QUANT that select it from any folder; empty if they are its target's."""
-        ...
-
-    def header(self) -> ModelFile:
-        """Return the model that would be loaded. Raises GgbenchError."""
-        ...
-
-    def setup(self, given: EngineConfig) -> EngineConfig:
-        """Return the config to load it with, given the user's. Raises Unsupported."""
-        ...
-
-    def check_runs(self) -> None:
-        """Raise EngineFailed if this machine lacks a package to run it."""
-        ...
-
-    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
-        """Make or download it, and return it with its path. Raises GgbenchError."""
-        ...
-
-
 class Target(msgspec.Struct, frozen=True):
     """One quant of a model: the source of its file, and its header, if read."""
 
@@ -114,13 +86,10 @@ class Target(msgspec.Struct, frozen=True):
     """The file, or its first shard; None if `source` must write or download it."""
     file_bytes: int | None = None
     """Total size of all shards; None for a twin."""
-    source: FileSource | None = None
-    """How to obtain the file; None if it is on this disk."""
+    source: ModelSource | None = None
+    """How to obtain the model; None for a GGUF on this disk. For one in an engine's own format `path` is its folder."""
     selector: str = ""
     """QUANT argument that selects only this target in its repo or folder, if `quant` is ambiguous."""
-    served: ServedModel | None = None
-    own: EngineModel | None = None
-    """The model in an engine's own format; `path` is then its folder."""
     published: FoundVariant | None = None
     """The Hub file that this is, or is a twin of."""
     file: ModelFile | None = None
@@ -129,33 +98,35 @@ class Target(msgspec.Struct, frozen=True):
     """Why the header cannot be read, in one line."""
 
     @property
-    def named(self) -> tuple[str, str]:
+    def is_served(self) -> bool:
+        """Whether a server has it."""
+        return isinstance(self.source, ServedModel)
+
+    @property
+    def named(self) -> tuple[str, ...]:
         """MODEL and QUANT arguments that select this target again."""
-        if self.served is not None:
-            return self.served.setup.base_url, self.served.setup.model
+        if isinstance(self.source, ServedModel):
+            return self.source.words
         return self.model, self.selector or self.quant
 
     @property
     def words(self) -> tuple[str, ...]:
         """MODEL and QUANT arguments that select this target from any folder."""
-        if self.own is not None:
-            return self.own.words or self.named
+        if self.source is not None:
+            return self.source.words or self.named
         return (str(self.path.absolute()),) if self.path and self.provenance != "hub" else self.named
 
     def setup(self, given: EngineConfig) -> EngineConfig:
-        """Return the config for loading it, or its server's, given the user's.
-
-        Raises Unsupported for a checkpoint with untrusted code of its own.
+        """Return the config for loading it, given the user's. Raises Unsupported for a checkpoint with untrusted code
+        of its own.
         """
-        if self.own is not None:
-            return self.own.setup(given)
-        return given if self.served is None else self.served.setup
+        return given if self.source is None else self.source.setup(given)
 
     @property
     def subject(self) -> Subject:
         """The subject of its runs, as far as is known without the header."""
-        if self.served is not None:
-            return self.served.subject
+        if isinstance(self.source, ServedModel):
+            return self.source.subject
         path = "" if self.path is None else str(self.path)
         return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
 
@@ -166,17 +137,12 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def download_bytes(self) -> int:
-        source = self.own or self.source
-        return 0 if source is None else source.download_bytes
+        return 0 if self.source is None else self.source.download_bytes
 
     def header(self) -> ModelFile:
         """Return the header, even of an incomplete or remote file. Raises GgbenchError."""
-        if self.served is not None:
-            raise Unsupported("a server does not show the header of its model")
         if self.file is not None:
             return self.file
-        if self.own is not None:
-            return self.own.header()
         if self.source is not None:
             return self.source.header()
         assert self.path is not None
@@ -237,7 +203,7 @@ def resolve(
 
 def _served_targets(ref: ModelRef, server: ServerOptions) -> tuple[Target, ...]:
     served = ((each, each.subject) for each in served_models(ref, server))
-    return tuple(Target(about.model, about.quant, "endpoint", served=each) for each, about in served)
+    return tuple(Target(about.model, about.quant, "endpoint", source=each) for each, about in served)
 
 
 def _hub_targets(ref: ModelRef, hub: HubAccess, catalog: Catalog, *, headers_only: bool) -> tuple[Target, ...]:
@@ -389,8 +355,8 @@ def single(targets: Sequence[Target]) -> Target:
     """Return the only target; UsageError lists several with their sizes."""
     if len(targets) == 1:
         return targets[0]
-    if targets[0].served is not None:
-        offered = ", ".join(each.served.setup.model for each in targets if each.served is not None)
+    if targets[0].is_served:
+        offered = ", ".join(each.named[1] for each in targets)
         raise UsageError(
             f"the server has {len(targets)} models; name one after its URL", f"it offers: {offered}"
         )
@@ -411,11 +377,10 @@ def _candidates(targets: Sequence[Target], *, by_file: bool) -> Iterator[str]:
 
 def materialize(target: Target, on_progress: OnProgress | None = None) -> ModelFile:
     """Write or download the file, and return its header; `on_progress` receives the bytes present and the total."""
-    if target.own is not None:
-        return target.own.materialize(on_progress)
-    path = target.path if target.source is None else target.source.materialize(on_progress)
-    assert path is not None
-    return read_model_file(path)
+    if target.source is not None:
+        return target.source.materialize(on_progress)
+    assert target.path is not None
+    return read_model_file(target.path)
 
 
 def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:

@@ -182,7 +182,7 @@ class Session:
 
     def prepare(self) -> Generator[Progress, None, None]:
         """Make or download the target's file if needed; do nothing for a server."""
-        if self.target.served is None:
+        if not self.target.is_served:
             yield from self.prepare_file()
 
     def prepare_file(self) -> Generator[Progress, None, ModelFile]:

@@ -243,7 +243,11 @@ class PullQueue(WorkQueue[PullItem]):
     def _work_on(self, item: PullItem) -> None:
         target = self._targets[item.id]
         try:
-            path = target.path if target.source is None else target.source.materialize(self._follow(item.id))
+            path = (
+                target.path
+                if target.source is None
+                else target.source.materialize(self._follow(item.id)).paths[0]
+            )
         except CancelledError:
             self._update(item.id, state=WorkState.STOPPED)
         else:

@@ -28,7 +28,7 @@ from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, Sc
 
 SETUP = EndpointConfig("http://s", "tiny")
 OFFERED = OfferedModel("tiny", quant="Q4_K - Medium", n_params=1000, tensor_bytes=700, n_ctx_train=2048)
-TARGET = Target("tiny", "q4_k_m", "endpoint", None, served=ServedModel(OFFERED, SETUP))
+TARGET = Target("tiny", "q4_k_m", "endpoint", source=ServedModel(OFFERED, SETUP))
 Runner = Callable[..., Run]
 
 

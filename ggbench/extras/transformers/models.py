@@ -30,7 +30,7 @@ from ggbench.hub.download import download, needed_bytes
 from ggbench.hub.listing import list_checkpoint
 from ggbench.hub.repo_records import RepoListing, recorded_commit, repo_folder, snapshots
 from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, parse_address, split_quant
-from ggbench.models.sources import OnProgress, download_first
+from ggbench.models.sources import ModelSource, OnProgress, download_first
 from ggbench.models.targets import Target
 from ggbench.paths import expand_path, path_exists
 from ggbench.text import sanitize
@@ -60,7 +60,7 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
         return self.checkpoint.folder
 
 
-class CheckpointToRun(msgspec.Struct, frozen=True):
+class CheckpointToRun(ModelSource, frozen=True):
     found: FoundCheckpoint
     method: Method
 
@@ -135,7 +135,7 @@ def targets(ref: ModelRef, hub: HubAccess | None = None) -> tuple[Target, ...]:
     for method in methods:
         found.checkpoint.require(method)
     return tuple(
-        Target(ref.label, each.name, found.origin, folder, size, own=CheckpointToRun(found, each))
+        Target(ref.label, each.name, found.origin, folder, size, source=CheckpointToRun(found, each))
         for each in methods or (found.checkpoint.method,)
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, config_type
@@ -10,9 +9,8 @@ from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.hub.access import HubAccess
-from ggbench.models.catalog import Catalog
 from ggbench.models.reference import ModelRef
-from ggbench.models.sources import OnProgress
+from ggbench.models.sources import ModelSource, OnProgress
 from ggbench.models.targets import Target
 
 _SHAPE = Hyperparameters(
@@ -20,11 +18,9 @@ _SHAPE = Hyperparameters(
 )
 
 
-class PlantedModel(msgspec.Struct, frozen=True):
+class PlantedModel(ModelSource, frozen=True):
     name: str
     quant: str
-    download_bytes: int = 0
-    words: tuple[str, ...] = ()
 
     def header(self) -> ModelFile:
         return build_model(_SHAPE, self.name)
@@ -32,9 +28,6 @@ class PlantedModel(msgspec.Struct, frozen=True):
     def setup(self, given: EngineConfig) -> EngineConfig:
         kind = config_type("planted")
         return replace(given if isinstance(given, kind) else kind(), quant=self.quant)  # type: ignore[type-var]
-
-    def check_runs(self) -> None:
-        pass
 
     def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
         return self.header()
@@ -45,7 +38,7 @@ def parse(scheme: str, rest: str) -> ModelRef:
     return ModelRef("own", name, (quant,) if quant else (), engine="planted", label=f"{scheme}:{name}")
 
 
-def targets(ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
+def targets(ref: ModelRef, hub: HubAccess | None) -> tuple[Target, ...]:
     return tuple(
-        Target(ref.label, quant, "twin", None, own=PlantedModel(ref.name, quant)) for quant in ref.quants or ("p1",)
+        Target(ref.label, quant, "twin", None, source=PlantedModel(ref.name, quant)) for quant in ref.quants or ("p1",)
     )
