@@ -67,7 +67,6 @@ class _Info(msgspec.Struct):
 class _SearchResult(msgspec.Struct, rename="camel"):
     id: str
     downloads: _Count | None = None
-    likes: _Count | None = None
     last_modified: str | None = None
     gated: bool | str | None = None
 
@@ -125,7 +124,7 @@ def _checkpoint(info: _Info, revision: str) -> RepoListing:
         }
     files = tuple(_repo_file(by_path[path]) for path in sorted(by_path))
     variant = RepoVariant("checkpoint", None, files)
-    return RepoListing(info.id, revision, info.sha, (variant,), (), len(info.siblings) - len(files), _now())
+    return RepoListing(info.id, revision, info.sha, (variant,), (), _now())
 
 
 def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
@@ -141,7 +140,7 @@ def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
             f"{sanitize(repo)} has no {sanitize(path)}", "check the repo's page, or update ggbench"
         )
     variant = RepoVariant(sanitize(path), None, tuple(found))
-    return RepoListing(repo, "main", info.sha, (variant,), (), 0, _now())
+    return RepoListing(repo, "main", info.sha, (variant,), (), _now())
 
 
 def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
@@ -167,7 +166,7 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
         ("sort", "downloads"),
         ("limit", str(min(limit, _MAX_RESULTS))),
     )
-    fields = tuple(("expand", field) for field in ("downloads", "likes", "lastModified", "gated"))
+    fields = tuple(("expand", field) for field in ("downloads", "lastModified", "gated"))
     found = fetch_json(
         api_url(access, "models"), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields)
     )
@@ -175,7 +174,6 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
         RepoSummary(
             each.id,
             each.downloads,
-            each.likes,
             each.last_modified and sanitize(each.last_modified),
             bool(each.gated),
         )
@@ -214,7 +212,6 @@ def _listing(info: _Info, revision: str) -> RepoListing:
         commit=info.sha,
         variants=group_variants(models),
         sidecars=tuple(sorted(sidecars, key=lambda file: file.path)),
-        n_other_files=len(info.siblings) - len(gguf),
         listed_at=_now(),
     )
 

@@ -101,8 +101,6 @@ class RepoListing(msgspec.Struct, frozen=True):
     """Largest first."""
     sidecars: tuple[RepoFile, ...]
     """GGUF files that are not models: projectors, importance matrices, draft heads."""
-    n_other_files: int
-    """Number of files that are not GGUF."""
     listed_at: str
     """Time of the Hub query, UTC, ISO 8601; empty if it was just now."""
 
@@ -117,7 +115,6 @@ class RepoSummary(msgspec.Struct, frozen=True):
     repo: str
     downloads: int | None
     """Downloads in the last 30 days, by the Hub's count."""
-    likes: int | None
     last_modified: str | None
     """UTC, ISO 8601."""
     gated: bool

@@ -50,8 +50,6 @@ class LocalModel(msgspec.Struct, frozen=True):
     """Printable; None if the header lacks it or cannot be read."""
     n_ctx_train: int | None = None
     is_twin: bool = False
-    n_missing: int = 0
-    """Number of missing shards."""
     reason: str = ""
     """Why the model cannot be measured, in one printable line; empty if it can."""
     place: Path | None = None
@@ -171,7 +169,6 @@ def _model(store_name: str, variant: LocalVariant, name: str, repo: str | None) 
         architecture=facts.architecture,
         n_ctx_train=facts.n_ctx_train,
         is_twin=facts.is_twin,
-        n_missing=variant.n_missing,
         reason=reason,
     )
 

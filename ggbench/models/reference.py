@@ -237,17 +237,14 @@ def parse_address(text: str) -> str | None:
     if rest is None:
         return None
     parts = [unquote(part) for part in re.split(r"[?#]", rest)[0].strip("/").split("/")]
-    repo, page, (revision, *path) = "/".join(parts[:2]), parts[2:3], parts[3:] or ["main"]
-    if parts[0] in _RESERVED_NAMES or not HUB_REPO.fullmatch(re.split(r"[@:]", repo)[0]):
-        raise UsageError(f"{shorten(text, 100)!r} is not the page of a model repo", _ADDRESS_FORMS)
-    if not page or page[0] not in _REVISION_PAGES:
-        return repo
-    name = repo if revision == "main" else f"{repo}@{revision}"
-    if not path:
-        return name
-    if not path[-1].lower().endswith(".gguf"):
-        raise UsageError(f"{shorten(text, 100)!r} is not a GGUF file in {repo}", _ADDRESS_FORMS)
-    return f"{name}:{'/'.join(path)}"
+    repo, at, file = "/".join(parts[:2]), "", ""
+    if len(parts) > 3 and parts[2] in _REVISION_PAGES:
+        at = "" if parts[3] == MAIN else f"@{parts[3]}"
+        file = "/".join(parts[4:])
+    is_repo = parts[0] not in _RESERVED_NAMES and HUB_REPO.fullmatch(re.split(r"[@:]", repo)[0])
+    if not is_repo or (file and not file.lower().endswith(".gguf")):
+        raise UsageError(f"{shorten(text, 100)!r} is not the page of a model repo or of a GGUF", _ADDRESS_FORMS)
+    return f"{repo}{at}:{file}" if file else f"{repo}{at}"
 
 
 def parse_repo_file(text: str) -> str | None:
@@ -262,13 +259,10 @@ def parse_repo_file(text: str) -> str | None:
 
 def _without_host(text: str) -> str | None:
     endpoint = (os.environ.get("HF_ENDPOINT") or "").strip().rstrip("/")
-    for start in (endpoint, _SCHEME.sub("", endpoint)):
-        if start and text.lower().startswith(f"{start.lower()}/"):
-            return text[len(start) + 1 :]
-    if match := _HOST.match(text):
+    if endpoint and text.lower().startswith(f"{endpoint.lower()}/"):
+        return text[len(endpoint) + 1 :]
+    if match := _HOST.match(f"{text}/"):
         return text[match.end() :]
-    if _HOST.fullmatch(f"{text}/"):
-        return ""
     if _SCHEME.match(text) and re.split(r"[?#]", text)[0].lower().endswith(".gguf"):
         raise UsageError(
             f"{shorten(text, 100)!r} is the URL of a file, but not of the Hub", "download it, and give its path"

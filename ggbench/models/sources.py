@@ -215,7 +215,7 @@ def _cached_variants(
             continue
         with contextlib.suppress(OSError):
             cached = tuple(each for each in variants_in(snapshot)[0] if not each.missing)
-            listing = RepoListing(request.repo, request.revision, snapshot.name, cached, (), 0, "")
+            listing = RepoListing(request.repo, request.revision, snapshot.name, cached, (), "")
             if kept is not None and kept.commit == snapshot.name:
                 listing = kept
             for each in filter(request.takes, cached):

@@ -305,25 +305,19 @@ def find_published(
     """Return the published files of a repo or a catalog model, like `find_variants`. Raises UsageError without a
     repo.
     """
-    known: CatalogModel | None
-    if ref.kind == "catalog":
-        known = catalog.model(ref.name, *ref.quants)
+    known = catalog.model(ref.name, *ref.quants) if ref.kind == "catalog" else catalog.of_repo(ref.name)
+    request = RepoRequest(ref.name, ref.revision, ref.quants)
+    if ref.kind == "catalog" and known is not None:
         if known.repo is None:
             raise UsageError(
                 f"{known.id} has no Hub repo to download and is not on this disk",
                 f"measure its twin with twin:{known.id}, or give the path of a .gguf",
             )
         request = RepoRequest(known.repo, MAIN, ref.quants, known.file_pattern)
-    else:
-        known = catalog.of_repo(ref.name)
-        request = RepoRequest(ref.name, ref.revision, ref.quants)
     try:
         return find_variants(access, request, refresh=refresh, local_only=local_only)
-    except GgbenchError as error:
-        named = None if known is not None else catalog.find(ref.name.rpartition("/")[2])
-        if named is not None:
-            error.hint = f"in the catalog it is {named.id}; {error.hint}".removesuffix("; ")
-        if known is None or not isinstance(error, NetworkError):
+    except NetworkError as error:
+        if known is None:
             raise
         raise NetworkError(error.message, error.hint, f"twin:{known.id}") from error
 

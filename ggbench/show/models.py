@@ -149,7 +149,6 @@ def repo_answer(listing: RepoListing, rows: Sequence[VariantRow], name: str) -> 
         ("commit", listing.commit),
         ("listed", listing.listed_at),
         ("sidecars", ", ".join(f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars)),
-        ("other files", format_count(listing.n_other_files)),
     ]
     return Answer(text, shlex.join(["ggbench", "plan", name]), [Table(VARIANTS, rows)], why=[Facts(facts)])
 

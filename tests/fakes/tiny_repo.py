@@ -31,7 +31,7 @@ def tiny_listing(hub: TestHub) -> RepoListing:
         return RepoVariant(f"tiny-{quant}", quant, tuple(files))
 
     variants = (variant("q8_0", [FILE]), variant("q4_k_m", SHARD_PATHS))
-    return RepoListing(REPO, "main", commit, variants, (), 1, "2026-01-02T03:04:05Z")
+    return RepoListing(REPO, "main", commit, variants, (), "2026-01-02T03:04:05Z")
 
 
 def part_of(access: HubAccess, variant: RepoVariant) -> Path:

@@ -37,7 +37,7 @@ def _put(access: HubAccess, commit: str, path: str, content: bytes) -> RepoFile:
 
 
 def _listing(commit: str, variant: RepoVariant) -> RepoListing:
-    return RepoListing(REPO, "main", commit, (variant,), (), 0, "2026-01-02T03:04:05Z")
+    return RepoListing(REPO, "main", commit, (variant,), (), "2026-01-02T03:04:05Z")
 
 
 def cached_variants(access: HubAccess) -> tuple[FoundVariant, ...]:

@@ -17,7 +17,7 @@ def variant(name: str, quant: str | None, gib: int = 1, missing: tuple[str, ...]
 
 
 def listing_of(*variants: RepoVariant) -> RepoListing:
-    return RepoListing("org/name", "main", "c" * 40, variants, (), 0, "2026-11-21T12:00:00Z")
+    return RepoListing("org/name", "main", "c" * 40, variants, (), "2026-11-21T12:00:00Z")
 
 
 PLAIN = listing_of(variant("m-q8_0", "q8_0", 8), variant("m-UD-Q4_K_M", "ud-q4_k_m", 5), variant("m-q4_k_m", "q4_k_m"))

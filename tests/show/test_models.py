@@ -32,7 +32,7 @@ LISTING = RepoListing(
         RepoVariant("m-UD-Q4_K_XL", "ud-q4_k_xl", (RepoFile("m-UD-Q4_K_XL.gguf", 4 << 30, "d" * 64, "e" * 40),)),
     ),
     (RepoFile("mmproj-[bold]f16\x1b[31m.gguf", 1 << 20, "f" * 64, "0" * 40),),
-    7, "2026-11-21T12:00:00+00:00",
+    "2026-11-21T12:00:00+00:00",
 )  # fmt: skip
 ROWS = (VariantRow(LISTING.variants[0], (), 13 << 27), VariantRow(LISTING.variants[1], (Path("m.gguf"),), 4 << 30))
 TWIN = LocalModel("twins", "qwen3-4b-q4_k_m", "twin:qwen3-4b", "q4_k_m", (Path("/t.gguf"),), 2 << 30, is_twin=True)

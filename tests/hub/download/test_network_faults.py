@@ -105,7 +105,7 @@ def test_a_file_in_git_is_verified_by_its_object_id(access: HubAccess, hub: Test
     commit = hub.add_repo("org/git", {"a.gguf": content}, in_git=("a.gguf",))
     blob_id = hashlib.sha1(b"blob 5\0" + content).hexdigest()
     variant = RepoVariant("a", None, (RepoFile("a.gguf", len(content), None, blob_id),))
-    listing = RepoListing("org/git", "main", commit, (variant,), (), 0, "2026-01-02T03:04:05Z")
+    listing = RepoListing("org/git", "main", commit, (variant,), (), "2026-01-02T03:04:05Z")
     hub.fail("*/a.gguf", Corrupt(2))
     (path,) = download(access, listing, variant)
     assert path.read_bytes() == content

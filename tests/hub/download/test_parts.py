@@ -28,7 +28,7 @@ endpoint, cache, repo, commit, path, n_bytes, sha256 = sys.argv[1:]
 folder = Path(cache)
 access = HubAccess(False, endpoint, folder, folder, folder)
 variant = RepoVariant("killed", None, (RepoFile(path, int(n_bytes), sha256, ""),))
-listing = RepoListing(repo, "main", commit, (variant,), (), 0, "")
+listing = RepoListing(repo, "main", commit, (variant,), (), "")
 download(access, listing, variant, on_progress=lambda files: print(files[0].done_bytes, flush=True))
 """
 
