@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -76,11 +76,9 @@ def find_local_models(
     `stores` defaults to `find_model_stores()`.
     """
     stores = find_model_stores() if stores is None else stores
-    finder = _Finder()
-    found = [
-        finder.models(store) for store in (*stores, *(ModelStore("folder", path, "folder") for path in dirs))
-    ]
-    return tuple(model for models in found for model in models)
+    folders = [ModelStore("folder", path, "folder") for path in dirs]
+    seen: set[_Identity] = set()
+    return tuple(model for store in (*stores, *folders) for model in _models(store, seen))
 
 
 def models_in_place(place: Path) -> tuple[LocalModel, ...]:
@@ -91,64 +89,65 @@ def models_in_place(place: Path) -> tuple[LocalModel, ...]:
             return find_local_models([place], ())
     except OSError as error:
         raise BadFile(f"{sanitize(str(place))} cannot be read: {error.strerror}", "check the path") from None
-    candidates = ((each, each.stem, None) for each in local_variants(place))
-    return tuple(_Finder().with_headers("folder", candidates))
+    return tuple(_model("folder", each, each.stem, None) for each in local_variants(place))
 
 
 _Candidate = tuple[LocalVariant, str, str | None]
 """A variant found in a store, its name there, and the repo to use as MODEL instead of its path."""
+_Identity = tuple[tuple[int, int], ...]
+"""Devices and inodes of a model's files."""
 
 
-class _Finder:
-    """One scan of the disk, with the files seen so far."""
+def _models(store: ModelStore, seen: set[_Identity]) -> list[LocalModel]:
+    """Return the models of a store but those in `seen`, and add them there."""
+    found: list[LocalModel] = []
+    try:
+        for each in _candidates(store):
+            if isinstance(each, LocalModel):
+                found.append(each)
+            elif _is_new(each[0], seen):
+                found.append(_model(store.name, *each))
+    except OSError as error:
+        found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
+    return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
 
-    def __init__(self) -> None:
-        self._seen: set[tuple[tuple[int, int], ...]] = set()
 
-    def models(self, store: ModelStore) -> list[LocalModel]:
-        found: list[LocalModel] = []
+def _candidates(store: ModelStore) -> Iterator[_Candidate | LocalModel]:
+    """Yield what is in a store; what has no file as it is listed. Raises OSError."""
+    match store.layout:
+        case "ollama":
+            for entry in ollama_models(store.root):
+                yield _of_ollama(store.name, entry)
+        case "hub":
+            yield from _hub_cache_candidates(store)
+        case "folder":
+            variants, is_truncated = variants_in(store.root)
+            yield from ((each, each.stem, None) for each in variants)
+            if is_truncated:
+                reason = f"it has more than {format_count(MAX_FOLDERS)} folders; choose one of them"
+                yield _unreadable_store(store, reason)
+
+
+def _is_new(variant: LocalVariant, seen: set[_Identity]) -> bool:
+    """Return whether the files were not seen before, nor deleted meanwhile; then they are now."""
+    try:
+        identity = tuple((status.st_dev, status.st_ino) for status in map(Path.stat, variant.paths))
+    except OSError:
+        return False
+    is_new = identity not in seen
+    seen.add(identity)
+    return is_new
+
+
+def _of_ollama(store_name: str, entry: OllamaModel) -> _Candidate | LocalModel:
+    reason = entry.reason
+    if entry.blob is not None:
         try:
-            match store.layout:
-                case "ollama":
-                    for entry in ollama_models(store.root):
-                        found.extend(self._of_ollama(store.name, entry))
-                case "hub":
-                    found.extend(self.with_headers(store.name, _hub_cache_candidates(store)))
-                case "folder":
-                    variants, is_truncated = variants_in(store.root)
-                    candidates = ((each, each.stem, None) for each in variants)
-                    found.extend(self.with_headers(store.name, candidates))
-                    if is_truncated:
-                        reason = f"it has more than {format_count(MAX_FOLDERS)} folders; choose one of them"
-                        found.append(_unreadable_store(store, reason))
-        except OSError as error:
-            found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
-        return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
-
-    def with_headers(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
-        """Yield the candidates with header facts, skipping files seen before or deleted meanwhile."""
-        for variant, name, repo in candidates:
-            try:
-                statuses = [path.stat() for path in variant.paths]
-            except OSError:
-                continue
-            identity = tuple((status.st_dev, status.st_ino) for status in statuses)
-            if identity not in self._seen:
-                self._seen.add(identity)
-                yield _model(store_name, variant, name, repo)
-
-    def _of_ollama(self, store_name: str, entry: OllamaModel) -> Iterator[LocalModel]:
-        reason = entry.reason
-        try:
-            if entry.blob is not None:
-                (variant,) = local_variants(entry.blob)
-                yield from self.with_headers(
-                    store_name, [(replace(variant, quant=entry.quant), entry.name, None)]
-                )
-                return
+            (variant,) = local_variants(entry.blob)
+            return replace(variant, quant=entry.quant), entry.name, None
         except BadFile as error:
             reason = error.message
-        yield LocalModel(store_name, sanitize(entry.name), "", entry.quant, (), None, reason=reason)
+    return LocalModel(store_name, sanitize(entry.name), "", entry.quant, (), None, reason=reason)
 
 
 def _model(store_name: str, variant: LocalVariant, name: str, repo: str | None) -> LocalModel:

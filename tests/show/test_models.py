@@ -90,8 +90,8 @@ def test_a_repo_is_shown_with_what_is_here_and_what_is_missing(render: Render, w
 
 def test_unknown_counts_of_found_repos_are_no_zeros(render: Render) -> None:
     found = [
-        RepoSummary("org/one", 12345, 6, "2026-01-02T03:04:05Z", False),
-        RepoSummary("o/2", None, None, None, True),
+        RepoSummary("org/one", 12345, "2026-01-02T03:04:05Z", False),
+        RepoSummary("o/2", None, None, True),
     ]
     one, two = render(search_answer("x", found), 80).splitlines()[-2:]
     assert one.split() == ["org/one", "12,345", "2026-01-02", "no"]
