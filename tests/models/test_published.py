@@ -60,7 +60,9 @@ def test_cells_are_as_printed(asked: dict[str, str | int], metric: str, expected
 
 
 def test_the_table_of_each_row_is_one_of_its_document() -> None:
-    known = {(document.id, name) for document in load_sources() for each in document.environment for name in each.tables}
+    known = {
+        (document.id, name) for document in load_sources() for each in document.environment for name in each.tables
+    }
     assert {(row.source, row.table) for row in ROWS} == known
 
 
