@@ -36,11 +36,6 @@ class PublishedFigure(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return self.printed
 
-    @property
-    def plain(self) -> float | str:
-        """The number, or the word, for JSON and sorting."""
-        return self.printed if self.value is None else self.value
-
 
 class PublishedRow(msgspec.Struct, frozen=True):
     """One measured configuration of one table; None means not stated, and no default is assumed."""
