@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec.structs
 import pytest
@@ -35,9 +36,9 @@ class Scripted:
 
     download_bytes = GIB
 
-    def materialize(self, on_progress: OnProgress | None = None) -> Path:
+    def materialize(self, on_progress: OnProgress | None = None) -> SimpleNamespace:
         assert on_progress is not None
-        return self._run(on_progress)
+        return SimpleNamespace(paths=(self._run(on_progress),))
 
 
 def scripted(run: Callable[[OnProgress], Path], quant: str = "q8_0") -> Target:

@@ -86,11 +86,14 @@ class OwnSpeed(msgspec.Struct, frozen=True):
         return is_stated and row.system != "theory" and self.model.strip().lower() in _model_names(row)
 
     def distance(self, row: PublishedRow) -> tuple[float, ...]:
-        """Return a sort key: the same system and quant; then bits per weight, device, and the mean position."""
+        """Return a sort key: the same system and quant; the same system, unless it is llama.cpp; then bits per weight,
+        device, and the mean position.
+        """
         quant = fold_quant(self.quant)
         same = row.system == self.system and row.quant == quant
         return (
             not same,
+            self.system not in (LLAMA_CPP, row.system),
             0.0 if same else _bits_apart(row, quant),
             not _same_device(row, self.device),
             _octaves(_middle(row.n_prompt, row.n_gen), _middle(self.n_prompt, self.n_gen)),
