@@ -105,12 +105,8 @@ class StreamedRequest:
     def mismatches(self) -> Iterator[str]:
         """Return the deviations from the request, one line each, if it ended; what was not counted cannot differ."""
         said = self.said
-        if said.is_last and said.n_gen not in (None, self.asked.n_gen):
-            why = f" (it ended with {shorten(said.finish_reason, 20)!r})" if said.finish_reason else ""
-            yield f"generated {said.n_gen} tokens, requested {self.asked.n_gen}{why}"
-        few = 0 if self.asked.prompt.tokens else _WORD_TOKENS
-        if said.is_last and said.n_prompt is not None and abs(said.n_prompt - self.n_prompt) > few:
-            yield f"read a prompt of {said.n_prompt} tokens, requested {self.n_prompt}"
+        if said.is_last:
+            yield from self._other_counts()
         if said.n_cached:
             yield f"took {said.n_cached} of the prompt's tokens from a cache"
         if said.is_cut:
@@ -119,6 +115,14 @@ class StreamedRequest:
             yield "its clock is missing or ran backwards"
         if not self._is_exact:
             yield f"did not count the tokens in each of {self.n_tokens:,} chunks"
+
+    def _other_counts(self) -> Iterator[str]:
+        said, few = self.said, 0 if self.asked.prompt.tokens else _WORD_TOKENS
+        if said.n_gen not in (None, self.asked.n_gen):
+            why = f" (it ended with {shorten(said.finish_reason, 20)!r})" if said.finish_reason else ""
+            yield f"generated {said.n_gen} tokens, requested {self.asked.n_gen}{why}"
+        if said.n_prompt is not None and abs(said.n_prompt - self.n_prompt) > few:
+            yield f"read a prompt of {said.n_prompt} tokens, requested {self.n_prompt}"
 
     @property
     def is_timed(self) -> bool:

@@ -190,15 +190,15 @@ class _Stream:
     def _read(self) -> None:
         has_ended = False
         for at_ns, line in self._client.stream(self._profile.request(self._request.asked), self.connection):
-            piece = None if line is None else read_line(line)
-            if piece is not None:
+            if line is None:
+                self._received.append((at_ns, None))
+            elif (piece := read_line(line)) is not None:
                 has_ended = has_ended or piece.finish_reason is not None
                 if piece.is_last and not has_ended:
                     raise InvalidStream("the end of a stream without a finish_reason")
-            if line is None or piece is not None:
                 self._received.append((at_ns, piece))
-            if piece is not None and piece.is_last:
-                return
+                if piece.is_last:
+                    return
         if not has_ended:
             raise ServerFailed("the server closed the stream before its end", LOG_HINT)
         self._received.append((time.perf_counter_ns(), Piece(is_last=True)))

@@ -215,21 +215,27 @@ class _Search:
             ending = yield from self._open(n_ctx)
         is_created = isinstance(ending, Completed)
         self._live_n_ctx = n_ctx if is_created else None
-        sizes = (session.memory.kv_bytes, session.memory.compute_bytes) if is_created else (None, None)
         if is_created and kind == "decode":
-            self._live_n_ctx = None
-            events, ending = yield from session.ask(ProveContext())
-            for event in events:
-                if isinstance(event, ContextProven):
-                    is_full, session.left_bytes = event.full, event.left_bytes
+            ending, is_full = yield from self._decoded()
         if ending.is_final:
             self._is_loaded, self._live_n_ctx = False, None
         tried: ProbeKind = kind if is_created else "alloc"
-        seconds = time.perf_counter() - started
-        probe = Probe(n_ctx, tried, ending.outcome, seconds, *sizes, reason=ending.reason)
+        probe = Probe(n_ctx, tried, ending.outcome, time.perf_counter() - started, reason=ending.reason)
+        if is_created:
+            memory = session.memory
+            probe = replace(probe, kv_bytes=memory.kv_bytes, compute_bytes=memory.compute_bytes)
         if isinstance(ending, OutOfMemory):
             probe = replace(probe, missing_bytes=ending.missing_bytes, device=ending.device)
         return self._unless_cancelled(probe), is_full
+
+    def _decoded(self) -> Generator[Progress, None, tuple[Ending, bool]]:
+        """Decode at the end of the context, and return whether that filled it, as far as is known."""
+        self._live_n_ctx, is_full = None, True
+        events, ending = yield from self._session.ask(ProveContext())
+        for event in events:
+            if isinstance(event, ContextProven):
+                is_full, self._session.left_bytes = event.full, event.left_bytes
+        return ending, is_full
 
     def _expected_after(self, probe: Probe, expected: int) -> int:
         """Return the expected maximum, given the memory that a context left free or lacked."""
