@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.events import DescendantFocus
 from textual.widgets import Input, Label, Select, Static, Switch
 
@@ -338,7 +338,7 @@ class SettingsDialog(FormDialog[Record | None]):
 
     def compose(self) -> ComposeResult:
         form = self.form
-        with VerticalScroll(classes="dialog", can_focus=False) as sheet:
+        with Vertical(classes="dialog") as sheet:
             sheet.border_title, sheet.border_subtitle = form.title, "⏎ apply · ← → change · esc close"
             yield from (self.line(field, field.text_of(self._record, form.default)) for field in form.fields)
             yield from self.explanation()

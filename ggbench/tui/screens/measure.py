@@ -11,7 +11,7 @@ from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.widgets import Static, Tab, Tabs
 
 from ggbench.commands.measure_options import engine_offer, run_by
@@ -59,7 +59,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         self._make_fields()
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog", can_focus=False) as sheet:
+        with Vertical(classes="dialog") as sheet:
             sheet.border_title = Text(f"measure {sanitize(self._chosen.title)}")
             sheet.border_subtitle = "⏎ start · ↑ what to measure · ← → change · esc close"
             yield Tabs(*(Tab(kind, id=kind) for kind in self._kinds), active=self._experiment.kind, id=_WHAT)
