@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 from rich.text import Text
@@ -31,8 +30,8 @@ _SMALL = 0.005
 
 
 _LEAST_POINTS = 2
-_LEAST_RANGE = 1e-4
-"""The least range of an axis, in nats or tok/s."""
+_LEAST_LOSS = 1e-5
+"""Nats below which losses are drawn as equal."""
 _FIGURES = {figure.key: figure for figure in FIGURES}
 
 
@@ -103,38 +102,52 @@ class LossSpeedPlot(Widget):
         self.border_title = "loss over speed"
 
     def render(self) -> Text:
-        from ggbench.show.axes import Axis
-
-        rows, picked = self.shown
-        points = [
-            (speed.value, loss.value, row)
-            for row in rows
-            if (speed := row.candidate.tok_s) is not None and (loss := row.candidate.loss) is not None
-        ]
+        points, picked = self._points, self.shown[1]
         if len(points) < _LEAST_POINTS:
-            return Text("Few speeds are known yet; b measures one." if rows else "")
-        by_speed, by_loss = sorted(points, key=itemgetter(0)), sorted(points, key=itemgetter(1))
-        (slowest, _, slow), (fastest, _, fast) = by_speed[0], by_speed[-1]
-        (_, least, best), (_, most, worst) = by_loss[0], by_loss[-1]
-        y_labels = {0: _FIGURES["kld"].text(worst), self.size.height - 3: _FIGURES["kld"].text(best)}
-        margin = max(map(len, y_labels.values()))
+            return Text("Few speeds are known yet; b measures one." if self.shown[0] else "")
+        slow, fast = (pick(points, key=lambda each: each.tok_s) for pick in (min, max))
+        best, worst = (pick(points, key=lambda each: each.loss) for pick in (min, max))
+        low, high = _FIGURES["tok_s"].text(slow.row), f"{_FIGURES['tok_s'].text(fast.row)} tok/s"
+        heads = [_FIGURES["kld"].text(each.row) for each in (worst, best)]
+        margin = max(map(len, heads))
         n_columns, n_rows = max(2, self.size.width - margin - 2), max(2, self.size.height - 2)
-        x = Axis(slowest, max(fastest, slowest + _LEAST_RANGE))
-        height = math.log if least > 0 else float
-        y = Axis(height(least), max(height(most), height(least) + _LEAST_RANGE))
+        heads[1:1] = [""] * (n_rows - 2)
         cells = [[" "] * n_columns for _ in range(n_rows)]
         places = [
-            (int(x.dots(speed, n_columns)), n_rows - 1 - int(y.dots(height(loss), n_rows)), row)
-            for speed, loss, row in points
+            (
+                _place(each.tok_s, slow.tok_s, fast.tok_s, n_columns),
+                _place(each.loss, worst.loss, best.loss, n_rows),
+                each,
+            )
+            for each in sorted(points, key=lambda each: each.row is picked)  # the pick is on top
         ]
-        for column, line, row in sorted(places, key=lambda each: each[2] is picked):  # the pick is on top
-            cells[line][column] = PICKED if row is picked else "•"
-        for column, line, row in places:
-            _write(cells[line], column, row.title)
-        lines = [f"{y_labels.get(line, ''):>{margin}} │{''.join(each)}" for line, each in enumerate(cells)]
-        low, high = _FIGURES["tok_s"].text(slow), f"{_FIGURES['tok_s'].text(fast)} tok/s"
+        for column, line, point in places:
+            cells[line][column] = PICKED if point.row is picked else "•"
+        for column, line, point in places:
+            _write(cells[line], column, point.row.title)
+        lines = [f"{head:>{margin}} │{''.join(line)}" for head, line in zip(heads, cells, strict=True)]
         lines += [f"{'':{margin}} └{'─' * n_columns}", f"{'':{margin}}  {low}{high:>{n_columns - len(low)}}"]
         return Text("\n".join(lines), no_wrap=True)
+
+    @property
+    def _points(self) -> list[_Point]:
+        """The quants whose speed and loss are known; losses by their logarithm, as each quant loses a multiple."""
+        return [
+            _Point(speed.value, math.log(max(loss.value, _LEAST_LOSS)), row)
+            for row in self.shown[0]
+            if (speed := row.candidate.tok_s) is not None and (loss := row.candidate.loss) is not None
+        ]
+
+
+class _Point(NamedTuple):
+    tok_s: float
+    loss: float
+    row: QuantRow
+
+
+def _place(value: float, first: float, last: float, n_places: int) -> int:
+    """Return the place of a value, of which the first is at 0."""
+    return round((value - first) / (last - first) * (n_places - 1)) if first != last else 0
 
 
 def _write(line: list[str], column: int, name: str) -> None:
