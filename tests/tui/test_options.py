@@ -140,7 +140,7 @@ def test_runs_of_a_kind_take_the_engine_of_their_dialog_until_another_is_given(
         app.screen.query_one("#engine", Input).value = "llama-server=/no"
         await settle(app, pilot)
         shown = await press(app, pilot, "enter")
-        assert "✗ engine: --engine: there is no file /no" in " ".join(shown.split())
+        assert "✗ engine: --engine: /no was not found" in " ".join(shown.replace("│", " ").split())
         app.screen.query_one("#engine", Input).value = engine
         await press(app, pilot, "enter")
         assert jobs[-1].setup.engine_option == engine

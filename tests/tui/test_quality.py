@@ -140,7 +140,7 @@ def test_scored_runs_are_listed_opened_and_compared(
         shown = await press(app, pilot, "escape", "j", "space", "j", "space", "c")
         assert "better in KLD" in shown
         await press(app, pilot, "escape", "k", "k", "space", "j", "j", "space", "c")
-        assert "Comparing runs 2 with 3" in words_of(app)
+        assert "runs 2 with 3" in words_of(app)
 
     drive(library, steps, (150, 60))
 

@@ -82,7 +82,7 @@ def start(terminal: int) -> None:
     """Start a decode in the Library with the dialog's last choices, once the file is planned."""
     read_until(terminal, lambda seen: b"iB left" in seen)
     os.write(terminal, b"b")
-    read_until(terminal, lambda seen: "⏎ starts".encode() in seen)
+    read_until(terminal, lambda seen: "⏎ start".encode() in seen)
     os.write(terminal, b"\r")
 
 
@@ -122,7 +122,7 @@ def test_a_killed_tui_leaves_no_worker_and_an_interrupted_run(tiny_twin: Path) -
 def test_a_run_is_stopped_by_a_key_and_quitting_during_the_next_one_leaves_no_worker(tiny_twin: Path) -> None:
     with running_app(tiny_twin) as (app, terminal):
         os.write(terminal, b"x")
-        read_until(terminal, lambda seen: b"cancelled" in seen)
+        read_until(terminal, lambda seen: b"stopped" in seen)
         os.write(terminal, b"1")
         start(terminal)
         read_until(terminal, lambda seen: b"p50" in seen)

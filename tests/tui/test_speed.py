@@ -87,7 +87,7 @@ def test_the_curves_grow_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServi
         shown = await press(app, pilot, "enter")
         assert "speed as Qwen2.5 counts, batch 1" in shown
         shown = await press(app, pilot, "escape", "space", "j", "space", "c")
-        assert "Comparing runs 1 with 2" in shown
+        assert "runs 1 with 2" in shown
 
     drive(app, steps, (150, 50))
 
