@@ -92,7 +92,6 @@ def test_steps_that_may_be_anything_decide_nothing(target: Target) -> None:
     cases = [replace(each, step=replace(each.step, break_even=Estimate(1.5, 1e-5, 26907.5))) for each in found.cases]
     of_noise = replace(found, cases=tuple(cases))
     assert verdict(of_noise).startswith("Undecided, about 1.5 tokens a step with ")
-    assert "At most" not in verdict(of_noise)
     assert is_undecided(cases[0].step.best_speedup, cases[0].k)
 
 

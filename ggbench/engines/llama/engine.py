@@ -50,10 +50,10 @@ class LlamaEngine(WorkerEngine):
         """Memory use of the worker."""
         self._asked: LoadModel | None = None
         """The last load requested from this worker."""
-        self._load_log: list[protocol.Log] = []
-        self._context_log: list[protocol.Log] = []
+        self._logs: dict[type[Request], list[protocol.Log]] = {}
+        """The log of the last request of each kind since the load."""
         self._log: list[protocol.Log] = []
-        """Collects the log of the running request."""
+        """That of the running request."""
         self._is_reported = False
         self._places: dict[str, MemoryKind] = {}
         self._tensor_bytes: int | None = None
@@ -80,7 +80,6 @@ class LlamaEngine(WorkerEngine):
         )
         ending = yield from self._load(load)
         if isinstance(ending, Completed) and setup.n_ctx is not None:
-            self._context_log = []
             drafts = not dry and (draft or setup.mtp)
             request = MakeContext(setup.of_target(), setup.for_draft()) if drafts else MakeContext(setup)
             ending = yield from self._call(request)
@@ -93,8 +92,8 @@ class LlamaEngine(WorkerEngine):
         if self._asked is not None and _lasting(load) != _lasting(self._asked):
             self.close()
         self._worker = self._worker or self._start()
-        self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
-        self._tensor_bytes = None
+        self._loaded, self._asked, self._tensor_bytes = None, load, None
+        self._logs.clear()
         ending = yield from self._call(load)
         if isinstance(ending, Completed):
             self._loaded = load
@@ -118,8 +117,8 @@ class LlamaEngine(WorkerEngine):
         self._loaded = self._asked = None
 
     def _call(self, request: Request) -> Generator[Event | Ending, None, Ending]:
-        logs = {LoadModel: self._load_log, MakeContext: self._context_log}
-        self._log, self._is_reported = logs.get(type(request), []), False
+        self._log = self._logs[type(request)] = []
+        self._is_reported = False
         servers = self._asked.setup.rpc_servers if self._asked else ()
         ending = yield from super()._call(request)
         if self._log and not self._is_reported and not isinstance(request, Workload):
@@ -143,7 +142,7 @@ class LlamaEngine(WorkerEngine):
         return (self._allocated(), event)
 
     def _allocated(self) -> Allocated:
-        lines = [*self._load_log, *self._context_log]
+        lines = [*self._logs.get(LoadModel, []), *self._logs.get(MakeContext, [])]
         own, draft = (
             parse_allocations((line.text for line in lines if line.of_draft is of_draft), self._places)
             for of_draft in (False, True)
