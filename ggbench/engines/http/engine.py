@@ -180,15 +180,20 @@ class HttpEngine:
 
     def _run(self, server: Server, workload: Workload) -> _Events:
         match workload:
-            case Prefill():
-                return (yield from self._read_prompts(server, workload))
+            case Prefill(n_prompt, repeat, warmup):
+                ending: Ending = Completed()
+                for number in range(warmup + repeat):
+                    ending = yield from self._generate(server, n_prompt, 1, reports=number >= warmup)
+                    if not isinstance(ending, Completed):
+                        break
+                return ending
             case Decode(n_prompt, n_gen):
-                return (yield from self._decode(server, workload, n_prompt, n_gen, 1))
+                return (yield from self._generate(server, n_prompt, n_gen + 1))
             case BatchedDecode(n_prompt, n_gen, n_seqs):
-                return (yield from self._decode(server, workload, n_prompt, n_gen, n_seqs))
+                return (yield from self._generate(server, n_prompt, n_gen + 1, n_seqs))
             case DecodeAtDepth(n_depth, n_gen):
                 # the token that comes with the prompt is the untimed one, so the first timed step has the same position
-                return (yield from self._decode(server, workload, n_depth + 1, n_gen, 1))
+                return (yield from self._generate(server, n_depth + 1, n_gen + 1, has_prompt=False))
             case Continue():
                 return (yield from self._continue(server, workload))
             case ProveContext() if self._process is not None:
@@ -218,27 +223,25 @@ class HttpEngine:
                 return Failed("decode", f"the server ended after {n_tokens:,} of {n_gen:,} tokens ({why})")
         return Completed()
 
-    def _read_prompts(self, server: Server, workload: Prefill) -> _Events:
-        """Time a prompt by a request for one token, by the server's own clock if it has one."""
-        ending: Ending = Completed()
-        for number in range(workload.warmup + workload.repeat):
-            request = self._request(server, workload.n_prompt, 1)
-            yield from server.stream([request], self._cancel)
-            ending = self._ended([request])
-            if not isinstance(ending, Completed):
-                break
-            if number >= workload.warmup:
-                yield from _finished([request])
-        return ending
-
-    def _decode(self, server: Server, workload: Workload, n_prompt: int, n_gen: int, n_seqs: int) -> _Events:
-        """Time `n_gen` steps of each sequence; the token before the first step comes with the prompt."""
+    def _generate(
+        self,
+        server: Server,
+        n_prompt: int,
+        n_gen: int,
+        n_seqs: int = 1,
+        *,
+        has_prompt: bool = True,
+        reports: bool = True,
+    ) -> _Events:
+        """Read a prompt and generate `n_gen` tokens for each sequence; the first token comes with the prompt."""
         seqs = range(n_seqs) if n_seqs > 1 else [None]
-        requests = [self._request(server, n_prompt, n_gen + 1, seq) for seq in seqs]
+        requests = [self._request(server, n_prompt, n_gen, seq) for seq in seqs]
         yield from server.stream(requests, self._cancel)
-        yield from _finished(requests, has_prompt=not isinstance(workload, DecodeAtDepth))
+        if reports:
+            yield from _finished(requests, has_prompt=has_prompt)
         ending = self._ended(requests)
-        if self._process is not None and isinstance(ending, Completed) and not requests[0].is_timed:
+        is_untimed = n_gen > 1 and not requests[0].is_timed
+        if self._process is not None and isinstance(ending, Completed) and is_untimed:
             return _TOO_OLD
         return ending
 
