@@ -230,8 +230,8 @@ class ModelsPane(Vertical):
             self._choose(entered=True)
 
     def show_best(self, entries: Sequence[ModelEntry]) -> None:
-        """Show the models to run on this machine; they are chosen first where nothing else is."""
-        is_first = self._chosen is None and not self._best
+        """Show the models to run on this machine; the first is chosen if nothing else was."""
+        is_first = self._chosen is None and self.models.cursor_line <= 0 and not self._best
         self._best = entries
         self._show()
         if entries and is_first:
