@@ -167,10 +167,10 @@ class HelpScreen(Dialog[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_title, sheet.border_subtitle = "help", "esc close"
-            if about := getattr(self._about, "HELP", ""):
-                yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())
-            yield Static(f"\n{FORMULA}\n", markup=False)
+            for text in filter(None, (getattr(self._about, "HELP", ""), FORMULA)):
+                yield Static(f"\n{text}", markup=False)
+            yield Static()
             shown: list[Figure[Any]] = [*figures("w_tokens_per_ms b_ms tok_s bpw"), PLAN_FIGURES["kld"]]
             meanings = [(each.header, each.meaning) for each in shown]
             yield Static(Facts([*meanings, *terms().items()], "Numbers"))
