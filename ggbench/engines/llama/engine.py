@@ -53,7 +53,7 @@ class LlamaEngine(WorkerEngine):
         self._logs: dict[type[Request], list[protocol.Log]] = {}
         """The log of the last request of each kind since the load."""
         self._log: list[protocol.Log] = []
-        """That of the running request."""
+        """The log of the running request."""
         self._is_reported = False
         self._places: dict[str, MemoryKind] = {}
         self._tensor_bytes: int | None = None
