@@ -171,7 +171,7 @@ def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_t
 
 
 def test_a_crash_while_sizing_is_that_of_the_run(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """As where llama-cpp-python lacks a function: nothing is said of memory."""
+    """Nothing is said of memory, e.g. where llama-cpp-python lacks a function."""
 
     def dies(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, MakeContext):
