@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import SpeedCurve
 
@@ -33,32 +35,22 @@ def _together(curve: SpeedCurve, n_seqs: int, weights_ratio: float, first: Estim
     position, own = curve.step_ms[0]
     begins_at_1 = position == 1
     first = own if begins_at_1 else first or Estimate(0.0, 0.0, 0.0)
-    prompt = curve.prefill_ms_at(_PROMPT)
+    prompt, weights_ms = curve.prefill_ms_at(_PROMPT), weights_ratio * first.value
 
     def of_all(step: Estimate) -> Estimate:
-        low, at_best = (
-            one + n_seqs * max(0.0, end - one)
-            for one, end in ((first.low, step.low), (first.value, step.value))
-        )
-        if not begins_at_1:
-            low = step.low  # another curve's t(1) is no bound of this one's
-        high, at_worst = n_seqs * step.high, n_seqs * step.value
-        weights_ms = weights_ratio * first.value
-        read = at_best + weights_ms - first.value
+        read = weights_ms + n_seqs * max(0.0, step.value - first.value)
+        at_worst, low = n_seqs * step.value, step.low  # another curve's t(1) is no bound of this one's
+        if begins_at_1:
+            low = first.low + n_seqs * max(0.0, step.low - first.low)
         computed = math.sqrt(read * at_worst)
         if prompt is not None:
             computed = read + max(0.0, n_seqs * prompt.value / _PROMPT - weights_ms)
-        return Estimate(min(max(computed, read), at_worst), low, high)
+        return Estimate(min(max(computed, read), at_worst), low, n_seqs * step.high)
 
-    return SpeedCurve(
-        "published" if curve.basis == "published" else "scaled",
-        f"{curve.source}, of one user",
-        tuple((n, of_all(step)) for n, step in curve.step_ms),
-        tuple(
-            (n, Estimate(n_seqs * ms.value, n_seqs * ms.low, n_seqs * ms.high)) for n, ms in curve.prefill_ms
-        ),
-        curve.is_steady,
-        curve.first,
-        curve.reach,
-        curve.has_line,
+    return replace(
+        curve,
+        basis="published" if curve.basis == "published" else "scaled",
+        source=f"{curve.source}, of one user",
+        step_ms=tuple((n, of_all(step)) for n, step in curve.step_ms),
+        prefill_ms=tuple((n, ms.plus(ms, n_seqs - 1)) for n, ms in curve.prefill_ms),
     )
