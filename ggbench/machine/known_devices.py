@@ -87,7 +87,10 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def memory_source(self) -> str:
         """The source of `gpu_bytes`."""
-        return "; ".join(filter(None, (self.share_source, self.memory_from)))
+        if not self.share_source:
+            return self.memory_from
+        shown = f"{self.gpu_bytes / GIB:.4g} of {self.memory_gib:g} GiB"
+        return f"{shown}, {self.share_source}; {self.memory_from}"
 
 
 @functools.cache
