@@ -86,7 +86,7 @@ def test_the_device_is_named_with_its_memory(ggbench: Ggbench, small: Path, note
 
     assert "Vulkan" in llama["backends"]
     assert "llvmpipe" in device["description"]
-    assert machine["on_gpu"]
+    assert machine["devices"]
     assert machine["device"] == device["description"]
 
 
