@@ -73,7 +73,8 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
     lead = first.value / second.value
     ends = ratio_interval(first.value, (first.low, first.high), second.value, (second.low, second.high))
     values |= {"best": fastest, "second": other, "lead": format_ratio(lead, *ends)}
-    verdict = say("machines.fastest" if ends[0] > 1 else "machines.undecided", **values)
+    is_faster = ends[0] > 1
+    verdict = say("machines.fastest" if is_faster else "machines.undecided", **values)
     return replace(
         choice, fastest=fastest, lead=lead, lead_ci95=ends if math.isfinite(ends[1]) else None, verdict=verdict
     )

@@ -180,7 +180,7 @@ def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
     said = [each for each in progress if isinstance(each, PointMeasured)]
     texts = [each.text for each in said if isinstance(each.observation, MeasuringCost)]
     assert len(texts) == 1
-    assert texts[0].startswith("takes about 5 s and ")
+    assert texts[0].startswith("takes about 0:05 and ")
     assert texts[0].endswith(f" of disk in {forecasts_dir()}, removed after")
     kinds = [type(each) for each in progress]
     written = next(i for i, each in enumerate(progress) if isinstance(each, Working) and each.stage == "write")
