@@ -65,7 +65,7 @@ def test_throttle_reasons_are_read(monkeypatch: pytest.MonkeyPatch, recording: s
 
 
 def test_a_list_with_invalid_pids_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pynvml reported these in https://github.com/XuehaiPan/nvitop/issues/75."""
+    """Pynvml reported these in https://github.com/XuehaiPan/nvitop/issues/75."""
     nvml = replay("rtx-2080-windows")
     pids = [1184, 0, 4294967295, 4294967295, 16040, 0, 4294967295, 4294967295, 19984]
     nvml.cards[0] |= {"ComputeRunningProcesses_v3": [{"pid": pid} for pid in pids]}
