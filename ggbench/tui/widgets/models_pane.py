@@ -58,6 +58,9 @@ class ModelTree(Tree[ListLine]):
         super().__init__("", id=id)
         self.show_root, self.show_guides, self.guide_depth = False, False, 2
         self.lines: dict[str, TreeNode[ListLine]] = {}
+        self._open: dict[str, bool] = {}
+        """Whether each section and family was unfolded before the filter."""
+        self._is_filtered = False
 
     @property
     def entries(self) -> list[ModelEntry]:
@@ -68,10 +71,12 @@ class ModelTree(Tree[ListLine]):
     def chosen(self) -> ListLine | None:
         return None if self.cursor_node is None else self.cursor_node.data
 
-    def show(self, lines: Iterable[ListLine], offers: Iterable[ListLine]) -> None:
-        """Show these lines, and below them the offers."""
+    def show(self, lines: Iterable[ListLine], offers: Iterable[ListLine], *, is_filtered: bool = False) -> None:
+        """Show these lines, and below them the offers; what is found by a filter is not folded."""
         chosen = self.chosen
-        is_open = {key: node.is_expanded for key, node in self.lines.items()}
+        if not self._is_filtered:
+            self._open = {key: node.is_expanded for key, node in self.lines.items()}
+        self._is_filtered = is_filtered
         self.clear()
         self.lines, parents = {}, [self.root]
         for line in lines:
@@ -79,21 +84,26 @@ class ModelTree(Tree[ListLine]):
             if line.entry is not None:
                 self.lines[line.key] = parents[-1].add_leaf(Text(line.title), line)
             else:
-                expand = is_open.get(line.key, line.level == 0)
+                expand = is_filtered or self._open.get(line.key, line.level == 0)
                 parents.append(parents[-1].add(Text(line.title), line, expand=expand))
                 self.lines[line.key] = parents[-1]
         self.lines |= {offer.key: self.root.add_leaf(Text(offer.title), offer) for offer in offers}
         self.go_to("" if chosen is None else chosen.key)
 
     def go_to(self, key: str) -> None:
-        """Move the cursor to a line; if that is gone, to the first model or, if that is folded, the first line."""
+        """Move the cursor to a line, above which all is unfolded; if it is gone, to the first model or, if that is
+        folded, the first line.
+        """
+        wanted = self.lines.get(key)
+        parent = None if wanted is None else wanted.parent
+        while parent is not None and parent is not self.root:
+            parent.expand()
+            parent = parent.parent
         n_lines = self.last_line + 1  # draws the lines, which numbers them
-        nodes = [node for node in self.lines.values() if node.data]
-        wanted = [node for node in nodes if node.data and node.data.key == key]
-        models = [node for node in nodes if node.data and node.data.entry]
-        shown = [node for node in (*wanted, *models[:1], *nodes) if 0 <= node.line < n_lines]
+        models = [node for node in self.lines.values() if node.data and node.data.entry]
+        nodes = [node for node in (wanted, *models[:1], *self.lines.values()) if node is not None]
         self.cursor_line = -1
-        self.move_cursor(next(iter(shown), None))
+        self.move_cursor(next((node for node in nodes if 0 <= node.line < n_lines), None))
 
     def action_fold(self, is_folded: bool) -> None:
         """Fold or unfold the line at the cursor, or fold the one above it."""
@@ -106,14 +116,6 @@ class ModelTree(Tree[ListLine]):
             else:
                 node.expand()
             self.go_to(node.data.key)
-
-    def reveal(self, key: str) -> None:
-        """Move the cursor to a model, whose section and family are unfolded."""
-        parent = self.lines[key].parent
-        while parent is not None and parent is not self.root:
-            parent.expand()
-            parent = parent.parent
-        self.go_to(key)
 
     def find(self, wanted: Path | str) -> str | None:
         """Return the key of the first model with this place, file or name; None if there is none."""
@@ -131,7 +133,7 @@ class ModelTree(Tree[ListLine]):
         if len(line.title) + len(note) >= room:
             note = note.rpartition(" ")[2] if line.entry and line.entry.quant else ""  # the speed alone
         title = shorten_middle(line.title, max(_LEAST_TITLE, room - len(note) - 1))
-        text = Text(icon + title, base_style + Style(bold=line.level == 0 and line.entry is None))
+        text = Text(icon + title, base_style + Style(bold=node.allow_expand and not line.level))
         text.append(f"{note:>{max(0, room - len(title))}}", Style(dim=True))
         text.stylize(style)
         return text
@@ -226,7 +228,7 @@ class ModelsPane(Vertical):
             self._show()
             key = self.models.find(wanted)
         if key is not None:
-            self.models.reveal(key)
+            self.models.go_to(key)
             self._choose(entered=True)
 
     def show_best(self, entries: Sequence[ModelEntry]) -> None:
@@ -235,7 +237,7 @@ class ModelsPane(Vertical):
         self._best = entries
         self._show()
         if entries and is_first:
-            self.models.reveal(entries[0].key)
+            self.models.go_to(entries[0].key)
 
     def open(self, wanted: Path | str) -> None:
         """Choose the model with this place, file or name once the models have been listed again."""
@@ -369,4 +371,4 @@ class ModelsPane(Vertical):
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
             shown.append(repo)
-        self.models.show(lines_of(shown), _offers(text, self._hub_state))
+        self.models.show(lines_of(shown), _offers(text, self._hub_state), is_filtered=bool(text))
