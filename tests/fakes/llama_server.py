@@ -20,10 +20,9 @@ from tests.fakes.endpoint_voices import AnyLength, Body
 VERSION = "version: 0.5.0-dev (build 1, commit 0c1e570)\nbuilt with GNU 12.2.0 for Linux x86_64"
 DEVICES = "Available devices:\n  Vulkan0: llvmpipe (LLVM 15.0.6, 256 bits) (2048 MiB, 2048 MiB free)"
 HELP = "-c, --ctx-size N\n--port PORT\n-lm,   --load-mode MODE\n-lv, --verbosity N\n   - 4: trace (more info)\n"
-DRAFTS = "--spec-type none,draft-simple,draft-mtp,ngram-simple\n"
 WITH_RPC = f"{DEVICES}\n  RPC0: 10.0.0.7:50052 (8192 MiB, 8192 MiB free)"
 _TEXTS = {
-    "--version": VERSION, "--help": HELP + DRAFTS,
+    "--version": VERSION, "--help": HELP,
     "--rpc*--list-devices": WITH_RPC, "--list-devices": DEVICES,
 }  # fmt: skip
 LOG = """\
@@ -66,7 +65,7 @@ def install(folder: Path, way: str = "") -> Path:
     path = folder / "llama-server"
     root = Path(__file__).parents[2]
     refused = {'"--fast --version"': "error: invalid argument: --fast"} if way == "unknown flag" else {}
-    said = refused | _TEXTS | ({"--help": HELP} if way == "older" else {})
+    said = refused | _TEXTS
     texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in said.items())
     known = "" if way == "no library" else f"case $* in\n{texts}esac\n"
     path.write_text(
@@ -136,6 +135,11 @@ def main(way: str, *flags: str) -> None:
             os.kill(os.getpid(), signal.SIGILL)
         case "silent":
             time.sleep(3600)
+    spec_type = flags[flags.index("--spec-type") + 1] if "--spec-type" in flags else ""
+    if spec_type and way == "older":
+        _say("error: invalid argument: --spec-type", 1)
+    if spec_type == "ngram-mod":
+        _say('error while handling argument "--spec-type": unknown speculative type: ngram-mod', 1)
     key = os.environ["LLAMA_API_KEY"]
 
     def fault(handler: Handler, request: Request) -> bool:
@@ -156,7 +160,7 @@ def main(way: str, *flags: str) -> None:
         return True
 
     step_ns = int(flags[flags.index("--step-ns") + 1]) if "--step-ns" in flags else 10_000_000
-    drafts = "--spec-type" in flags
+    drafts = bool(spec_type)
     n_drafted = N_DRAFTED if drafts else 0
     if drafts:
         step_ns //= 2

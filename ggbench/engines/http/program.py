@@ -20,7 +20,7 @@ import msgspec
 
 from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import EngineFailed, UsageError
-from ggbench.text import in_words, shorten
+from ggbench.text import shorten
 from ggbench.units import MIB
 
 NAME = "llama-server"
@@ -30,7 +30,6 @@ _VERSION = re.compile(r"^version: (.+)$", re.MULTILINE)
 _COMMIT = re.compile(r"commit ([0-9a-f]{7,40})|\(([0-9a-f]{7,40})\)")
 _BUILT_WITH = re.compile(r"^built with (.+)$", re.MULTILINE)
 _HAS_TRACE = re.compile(r"^\s*- 4: trace", re.MULTILINE)
-_SPEC_TYPES = re.compile(r"^--spec-type +(\S+)", re.MULTILINE)
 _LISTED_DEVICES = "Available devices:"
 _LISTED_GPU = re.compile(
     r"^ +(?!CPU|BLAS)(?P<name>\w+): (?P<about>.+) \(\d+ MiB, (?P<free>\d+) MiB free\)$", re.MULTILINE
@@ -97,15 +96,6 @@ class Build(msgspec.Struct, frozen=True):
     """Compiler and target."""
     can_trace: bool = False
     """Whether `-lv 4` logs buffers; older builds do so anyway, and would log every token."""
-    spec_types: tuple[str, ...] = ()
-    """Kinds of drafts that it has; empty for an older build, which has no --spec-type."""
-
-    def check_drafts(self, kind: str) -> None:
-        """Raise UsageError for a kind of draft that this build does not have."""
-        if kind not in self.spec_types:
-            has = [each for each in self.spec_types if each != "none"]
-            hint = f"it has {in_words(has)}" if has else "it has no --spec-type: update it, or omit --engine"
-            raise UsageError(f"this {NAME} does not know drafts of type {shorten(kind, 40)}", hint)
 
 
 def describe_build(program: Sequence[str]) -> Build:
@@ -123,7 +113,6 @@ def describe_build(program: Sequence[str]) -> Build:
         _found(_COMMIT, named),
         _found(_BUILT_WITH, version),
         can_trace=bool(_found(_HAS_TRACE, usage)),
-        spec_types=tuple(filter(None, _found(_SPEC_TYPES, usage).split(","))),
     )
 
 

@@ -285,8 +285,8 @@ def test_an_answer_without_drafts_has_no_counts(started: Started, monkeypatch: p
 @pytest.mark.parametrize(
     ("way", "spec_type", "what", "hint"),
     [
-        ("", "ngram-mod", "does not know drafts of type ngram-mod", "draft-simple, draft-mtp and ngram-simple"),
-        ("older", "draft-simple", "does not know drafts", "no --spec-type"),
+        ("", "ngram-mod", "unknown speculative type: ngram-mod", "omit the option"),
+        ("older", "draft-simple", "invalid argument: --spec-type", "update it"),
         ("no drafts", "draft-simple", "vocab type must match", "the same vocabulary"),
     ],
 )
