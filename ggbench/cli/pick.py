@@ -25,10 +25,9 @@ from ggbench.commands.options import (
 from ggbench.commands.output import Output, plan_exit_code
 from ggbench.decisions.pick.needs import Needs, Preference, parse_workload
 from ggbench.errors import ExitCode, UsageError
-from ggbench.units import counted, parse_duration
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.models import Competitors, PickedModel
+    from ggbench.decisions.pick.models import Competitors
     from ggbench.decisions.pick.record import Pick
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.targets import Target
@@ -43,7 +42,7 @@ def _needs_of(
     n_ctx: int | None,
     min_speed: float | None,
     max_loss: float | None,
-    prefer: Preference | None,
+    prefer: Preference,
 ) -> Callable[[int], Needs]:
     """Return the needs of a number of users, who share `n_ctx` equally. Raises UsageError for two contexts."""
     if n_ctx is not None and need_ctx is not None:
@@ -51,7 +50,7 @@ def _needs_of(
 
     def of_users(n_slots: int) -> Needs:
         each = need_ctx if n_ctx is None else n_ctx // n_slots
-        return Needs(parse_workload(workload), each, min_speed, max_loss, prefer, n_slots).fitting()
+        return Needs(parse_workload(workload), each, min_speed, max_loss, prefer, n_slots)
 
     return of_users
 
@@ -62,9 +61,9 @@ _need_options = as_record(
     ("workload", "need_ctx", "n_ctx", "min_speed", "max_loss", "prefer"),
     option(
         "--workload",
-        "chat, coding, agent, documents, longest or IN+OUT@DEPTH. chat: 512 tokens in, 300 out at depth 4k;"
+        "chat, coding, agent, documents or IN+OUT@DEPTH. chat: 512 tokens in, 300 out at depth 4k;"
         " coding: 8k in, 600 out at depth 32k, n_ctx 64k; agent: 16k in, 800 out at depth 48k, n_ctx 128k;"
-        " documents: 30k in, 500 out; longest: longest context at 15 tok/s.",
+        " documents: 30k in, 500 out.",
         metavar="NAME",
         default="chat",
     ),
@@ -87,9 +86,10 @@ _need_options = as_record(
     ),
     option(
         "--prefer",
-        "By balanced, quality, speed or context. Default: balanced; context for --workload longest.",
+        "By balanced, quality, speed or context.",
         click.Choice(get_args(Preference)),
         metavar="HOW",
+        default="balanced",
     ),
 )
 
@@ -117,7 +117,6 @@ _need_options = as_record(
     "Time the pick and alternatives, and pick again. At the depth that decides; twins stand for files not here.",
     is_flag=True,
 )
-@option("--within", "Start no --measure after this time. Default: 5m.", metavar="TIME")
 @option(
     "--as form",
     "Print only sh, modelfile, preset or llama-swap. llama-server's command, Ollama's Modelfile, a section for"
@@ -138,7 +137,6 @@ def command(
     families: tuple[str, ...],
     local: bool,
     measures: bool,
-    within: str | None,
     form: str | None,
     memory: BudgetOptions,
     no_measure: bool,
@@ -168,19 +166,19 @@ def command(
     Otherwise the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches
     beyond the plan.
     """
-    _check(model, families, memory, within, local=local, measures=measures)
+    _check(model, families, memory, local=local, measures=measures)
     from ggbench.decisions.pick.models import Competitors, of_model, split_ids
     from ggbench.models.reference import parse_model
+    from ggbench.sizing.budget import with_main_memory
 
     needs = needs_of(setup.n_seq_max)
     several, quants = split_ids(model, quants)
     ref = None if model is None or several else parse_model(model, *quants)
     memory = memory.of_model(ref, setup, hub)
-    budget = memory.budget(setup, measures=measures or not no_measure)
+    budget = with_main_memory(memory.budget(setup, measures=measures or not no_measure))
     draft = find_draft(memory.draft, setup, hub)
     budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
-    from ggbench.commands.picking import MeasuredPick, find_substitute, run_pick, show_pick, start_allocator
-    from ggbench.decisions.pick.reasons import reminded
+    from ggbench.commands.picking import find_substitute, measured_pick, run_pick, show_pick, start_allocator
 
     planned: tuple[Target, ...] = ()
     with start_allocator(
@@ -189,62 +187,50 @@ def command(
         from ggbench.decisions.pick.candidates import PickRequest, caches_of
 
         if ref is None:
-            asked = _of_several(several, families, quants, local=local)
+            asked = _of_several(several, families, quants, local=local, is_here=budget.is_here)
         else:
             with reading_headers(output) as on_progress:
                 planned, models = of_model(ref, hub.access(), on_progress)
             asked = Competitors(models)
-            _say_twins(planned, models, output)
-        caches = caches_of(kv_types, setup, on_gpu=budget.on_gpu)
-        request = PickRequest(needs, budget, setup, caches, memory.given)
-        picked = run_pick(asked, request, allocator, output)
-        instead = find_substitute(picked[0], request, allocator, output) if asked.models else ""
-    pick = picked[0]
+        request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
+        pick = run_pick(asked, request, allocator, output)
+        instead = find_substitute(pick, request, allocator, output) if asked.models else ""
     if measures:
-        pick = MeasuredPick(asked, request, draft, parse_duration(within or "5m"), hub, output).run(picked)
-    pick = reminded(msgspec.structs.replace(pick, instead=instead), is_here=budget.is_here)
+        pick = measured_pick(pick, asked, request, draft, hub, output)
+    pick = msgspec.structs.replace(pick, instead=instead)
     show_pick(pick, request, output, form, _exit_code(pick, needs))
     raise click.exceptions.Exit(_exit_code(pick, needs))
 
 
 def _check(
-    model: str | None,
-    families: tuple[str, ...],
-    memory: BudgetOptions,
-    within: str | None,
-    *,
-    local: bool,
-    measures: bool,
+    model: str | None, families: tuple[str, ...], memory: BudgetOptions, *, local: bool, measures: bool
 ) -> None:
     """Raise UsageError for options that exclude each other."""
     if sum((model is not None, bool(families), local)) > 1:
         raise UsageError("MODEL, --family and --local exclude each other", "give one of them")
     if measures and memory.is_described:
         raise UsageError("--measure works only on this machine", "omit --gpu, --vram and --ram")
-    if within is not None and not measures:
-        raise UsageError("--within needs --measure", "add --measure, or omit --within")
 
 
 def _of_several(
-    several: tuple[str, ...], families: tuple[str, ...], quants: tuple[str, ...], *, local: bool
+    several: tuple[str, ...],
+    families: tuple[str, ...],
+    quants: tuple[str, ...],
+    *,
+    local: bool,
+    is_here: bool,
 ) -> Competitors:
     """Return the models with these ids, on this disk, of these families, or the current ones."""
-    from ggbench.decisions.pick.models import Competitors, of_catalog, of_families, on_disk
+    from ggbench.decisions.pick.models import Competitors, models_here, of_catalog, of_families, on_disk
 
     if local:
         return Competitors(on_disk())
     if several:
         return Competitors(of_catalog(several, quants))
-    return Competitors((), of_families(families))
-
-
-def _say_twins(planned: tuple[Target, ...], models: tuple[PickedModel, ...], output: Output) -> None:
-    n_twins = len(planned) - sum(len(each.variants) for each in models)
-    if n_twins:
-        output.notice(f"{counted(n_twins, 'twin')} left out: random weights; name the file to plan it")
+    return Competitors((), of_families(families), models_here() if is_here else ())
 
 
 def _exit_code(pick: Pick, needs: Needs) -> ExitCode:
     chosen = pick.recommended
-    misses = chosen is None or not chosen.meets or needs.exceeds(chosen.candidate.row.n_ctx_train)
-    return plan_exit_code([each.candidate.row for each in pick.checked], misses=misses)
+    misses = chosen is None or not chosen.meets or needs.exceeds(chosen.row.n_ctx_train)
+    return plan_exit_code([each.row for each in pick.candidates], misses=misses)

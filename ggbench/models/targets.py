@@ -67,8 +67,6 @@ class FileToRun(msgspec.Struct, frozen=True):
     """Repo of the Hub, `org/name`; empty if no published file is known."""
     lacking_repo: str = ""
     """The model's repo if it is not known to have this quant, else empty."""
-    is_known: bool = True
-    """Whether the catalog or a listing says that the repo has this quant."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -155,10 +153,10 @@ class Target(msgspec.Struct, frozen=True):
             return None
         if isinstance(self.source, CatalogTwin):
             model = self.source.model
-            repo, is_known = model.repo or "", is_published(model, self.quant)
-            if model.quants and not is_known:
+            repo = model.repo or ""
+            if model.quants and not is_published(model, self.quant):
                 return FileToRun(model.id, self.quant, lacking_repo=repo)
-            return FileToRun(model.id, self.quant, repo=repo, is_known=is_known)
+            return FileToRun(model.id, self.quant, repo=repo)
         if self.published is None:
             return FileToRun(self.file.name, self.quant, self.file.paths, is_here=True)
         found = self.published

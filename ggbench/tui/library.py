@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.fields import config_options
 from ggbench.models.catalog import Catalog
@@ -65,7 +65,7 @@ class Library:
     @property
     def all_needs(self) -> Needs:
         """The needs, with the context of the options if they name none, and turns that fit it."""
-        return replace(self.needs, given_n_ctx=self.setup.n_ctx).fitting()
+        return replace(self.needs, given_n_ctx=self.setup.n_ctx)
 
     @property
     def marks(self) -> dict[str, None]:
@@ -82,7 +82,7 @@ class Library:
         """The quant to run, or what comes nearest."""
         best = None if self.pick is None else self.pick.best
         return next(
-            (row for row in self.rows.values() if best and row.candidate.name == best.candidate.name), None
+            (row for row in self.rows.values() if best and row.candidate.name == best.name), None
         )
 
     @property
@@ -93,11 +93,12 @@ class Library:
     def request(self, budget: Budget) -> PickRequest:
         """Return what to pick for: any KV cache, unless the options name one."""
         from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
+        from ggbench.sizing.budget import with_main_memory
 
         options, default = self.options, LlamaConfig()
         given = options.type_k, options.type_v
         types = [(each, each) for each in CACHE_TYPES] if given == (default.type_k, default.type_v) else [given]
-        return PickRequest(self.all_needs, budget, options, caches_of(types, options, on_gpu=budget.on_gpu))
+        return PickRequest(self.all_needs, with_main_memory(budget), options, caches_of(types, options))
 
     def choose(self, entry: ModelEntry | None, *, is_planning: bool) -> bool:
         """Choose a model; return False if the same quants of it are planned already, or being planned, even if it was
@@ -114,15 +115,17 @@ class Library:
         """Drop the quants, whose figures no longer hold."""
         self.rows, self.pick = {}, None
 
-    def add(self, best: Checked) -> None:
+    def add(self, best: Candidate) -> None:
         """Add a quant, or replace it in its place."""
-        row = self.row_of(best.candidate, best.meets)
+        row = self.row_of(best)
         self.rows[row.name] = row
 
-    def take(self, pick: Pick, ranked: Sequence[Checked]) -> None:
+    def take(self, pick: Pick) -> None:
+        """Show what is picked first."""
         self.pick = pick
-        rows = (self.row_of(best.candidate, best.meets) for best in ranked)
-        self.rows = {row.name: row for row in rows}
+        if pick.best is not None:
+            best = self.row_of(pick.best)
+            self.rows = {best.name: best} | {name: row for name, row in self.rows.items() if name != best.name}
 
     def update(self, on_disk: Collection[tuple[str, str]]) -> bool:
         """Update the quants on this disk; return whether one of them was planned as a file to download."""
@@ -188,11 +191,11 @@ class Library:
 
         return "" if self.pick is None else headline(self.pick)
 
-    def row_of(self, candidate: Candidate, meets: bool | None = None) -> QuantRow:
+    def row_of(self, candidate: Candidate) -> QuantRow:
         file, is_here = candidate.to_run, self._is_here(candidate)
         is_asked_for = self.entry is not None and self.entry.model.startswith("twin:")
         is_twin = not is_here and (is_asked_for or (file is not None and not file.repo))
-        return QuantRow(candidate, is_here, is_twin, meets)
+        return QuantRow(candidate, is_here, is_twin)
 
     def _is_here(self, candidate: Candidate) -> bool:
         name, file = candidate.quant, candidate.to_run

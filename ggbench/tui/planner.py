@@ -63,17 +63,15 @@ class LibraryPlanner:
             yield from _served(model, self._server)
             return None
         from ggbench.decisions.pick.candidates import decide
-        from ggbench.decisions.pick.models import of_planned
+        from ggbench.decisions.pick.models import Competitors, of_planned
 
-        models = of_planned(self._planned(model, tuple(quants)))
+        asked = Competitors(of_planned(self._planned(model, tuple(quants))))
         with self._lock:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
             try:
                 return (
-                    yield from decide(
-                        models, request, self._allocator_for(request.budget, request.setup), store
-                    )
+                    yield from decide(asked, request, self._allocator_for(request.budget, request.setup), store)
                 )
             finally:
                 self._leave_servers(request.setup)
@@ -83,15 +81,15 @@ class LibraryPlanner:
 
         It has a worker of its own, as the chosen model is planned meanwhile. Raises DoesNotFit if no model can.
         """
-        from ggbench.decisions.pick.current import decide_current
+        from ggbench.decisions.pick.candidates import decide
         from ggbench.decisions.pick.models import Competitors, models_here, of_families
 
         budget, pick = request.budget, None
+        asked = Competitors((), of_families(()), models_here() if budget.is_here else ())
 
-        def decided(allocator: DryAllocator) -> Iterator[None]:
+        def decided(allocator: DryAllocator) -> Iterator[tuple[Candidate, ...]]:
             nonlocal pick
-            asked, here = Competitors((), of_families(())), models_here() if budget.is_here else ()
-            pick, _ = yield from decide_current(asked, here, request, allocator, store)  # type: ignore[misc]
+            pick = yield from decide(asked, request, allocator, store)
 
         with DryAllocator(self._start(), _to_load(request.setup, budget), budget.devices) as allocator:
             for _ in decided(allocator):
@@ -154,4 +152,4 @@ def _served(url: str, options: ServerOptions) -> Iterator[tuple[Candidate, ...]]
             weight_bytes=subject.weight_bytes,
             n_ctx_train=subject.n_ctx_train,
         )
-        yield (Candidate(row, url, target.named[1], 0, None, None),)
+        yield (Candidate(row, url, target.named[1]),)

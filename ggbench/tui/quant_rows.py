@@ -30,8 +30,6 @@ class QuantRow(msgspec.Struct, frozen=True):
     """Whether its file is on this disk, or a server has it."""
     is_twin: bool = False
     """Whether ggbench has to write a twin to run it, as that was asked for, or nobody published the model."""
-    meets: bool | None = None
-    """Whether it meets the needs; None if unknown."""
     is_old: bool = False
     """Whether it is of former needs, until it is planned for those of now."""
     label: str = ""

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,10 @@ pytestmark = pytest.mark.llama
 CARD = ("--gpu", "rtx-3060")
 
 
+def said_against(document: dict[str, Any]) -> set[str]:
+    return {each["key"] for each in document["reasons"]}
+
+
 def test_the_json_of_a_pick(ggbench: Run) -> None:
     """Each quant has three caches, and a part in main memory if it does not fit; q6_k loses little for certain."""
     ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--need-ctx", "16384", "--json")
@@ -36,7 +41,7 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     assert pick["kld_basis"] == "typical"
     assert pick["kld"] == pytest.approx(pick["weights_kld"] + pick["cache_kld"], rel=0.01)
     assert (pick["n_gpu_layers"], pick["n_cpu_moe"], pick["host_bytes"]) == (33, 0, None)
-    assert (document["comfortable"], document["against"]) == (True, {"q8_0": "part", "q5_k_m": "loses"})
+    assert document["comfortable"] is True and {"pick_against.part", "pick_against.loses"} <= said_against(document)
     assert [check["need"] for check in pick["checks"]] == ["memory"]
     split = [each for each in document["candidates"] if each["host_bytes"]]
     assert {each["type_k"] for each in split} == {"f16", "q8_0"}
@@ -99,7 +104,7 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
     said = ggbench("pick", "twin:qwen1.5-72b", "q2_k", "q4_0", *CARD, "--need-ctx", "32k")
     assert (said.code, said.out) == (ExitCode.DOES_NOT_FIT, "")
     assert re.fullmatch(
-        r"Error: .*qwen1.5-72b does not fit: .* more main memory\nHint: it fits with -c \d+; .*\n",
+        r"Error: .*qwen1.5-72b does not fit: .* of main memory short\nHint: it fits with -c \d+; .*\n",
         said.err,
     )
     assert said.err.endswith("; qwen3.8-27b fits: ggbench pick qwen3.8-27b --gpu rtx-3060 -c 32768\n")
@@ -141,7 +146,7 @@ def test_needs_that_change_the_answer(ggbench: Run) -> None:
     assert free["pick"]["quant"] == "q8_0"
     assert free["pick"]["kld"] < fast["pick"]["kld"] < 0.05
     assert fast["pick"]["meets"] is None
-    assert "misses" in fast["against"].values()
+    assert "pick_against.misses" in said_against(fast)
     assert strict["pick"] is None
 
 
@@ -157,7 +162,6 @@ def test_models_of_the_catalog_are_compared_by_their_ids(ggbench: Run) -> None:
 def test_a_speed_that_is_not_known_can_be_measured(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-0.5b", "q4_k_m", "-ctk", "f16", "-ctv", "f16", "--min-speed", "1", "--need-ctx", "5k")
     unknown = ggbench(*options, "--bandwidth", "30GB/s", "--no-measure")
-    assert "--measure times it" in unknown.out
     [server] = [line for line in unknown.out.splitlines() if line.startswith("llama-server -")]
     assert f" -t {default_threads()} " in server, "as --measure would time it"
     assert "--measure" not in ggbench(*options, *CARD).out
@@ -204,7 +208,7 @@ def test_a_family_is_compared_by_theory_first(ggbench: Run) -> None:
     found = ggbench("pick", "--family", "lfm2", "--gpu", "8GiB@300GB/s", "--json").json
     assert (found["pick"]["label"], found["pick"]["model"]) == ("→ most capable", "lfm2-8b-a1b")
     assert [(each["label"], each["model"]) for each in found["alternatives"]] == [("dense", "lfm2-1.2b")]
-    assert (found["scores"], len(found["candidates"]) < 12) == ([], True)
+    assert not found["pick"]["score_source"]
     nothing = ggbench("pick", "--family", "deepseek-v3", *CARD)
     assert (nothing.code, nothing.out) == (ExitCode.DOES_NOT_FIT, "")
 
@@ -224,7 +228,6 @@ def test_a_twin_beside_other_files_is_left_out(ggbench: Run, tiny_twin: Path, tm
     (tmp_path / "own-q8_0.gguf").write_bytes(tiny_twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
     ran = ggbench("pick", str(tmp_path), "--no-measure", "--json")
     assert {Path(each["file"]).name for each in ran.json["candidates"]} == {"own-q8_0.gguf"}
-    assert "1 twin left out: random weights" in ran.err
 
 
 def test_an_incomplete_file_is_not_recommended(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
@@ -241,7 +244,7 @@ def test_an_incomplete_file_is_not_recommended(ggbench: Run, tiny_twin: Path, tm
     assert both.code == ExitCode.DONE
     assert "Run q4_0" in both.out
     whole = ggbench("pick", begun.parent, *CARD, "--workload", "256+100", "--why").out
-    assert "left out q8_0: tiny.Q8_0 is truncated: 97.7 KiB" in " ".join(whole.split())
+    assert "tiny.Q8_0 is truncated: 97.7 KiB" in " ".join(whole.split())
 
 
 def test_a_repo_of_many_quants_is_read_once(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:

@@ -6,14 +6,16 @@ from typing import TypeVar
 
 import pytest
 
-from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
-from ggbench.decisions.pick.contenders import Contender
-from ggbench.decisions.pick.current import decide_current, substitute
-from ggbench.decisions.pick.models import Competitors, of_entry
+from ggbench.commands.output import Output
+from ggbench.commands.picking import find_substitute
+from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of, decide
+from ggbench.decisions.pick.models import Competitors, of_entry, scores
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.contract import Engine, launch_engine
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.gguf_file.layout import count_params
 from ggbench.machine.description import describe_machine
 from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel
@@ -37,7 +39,7 @@ def request_for(machine: str, workload: str = "chat") -> PickRequest:
     gpus = [part for part in machine.split("+") if part[0].isalpha()]
     ram = next((part for part in machine.split("+") if not part[0].isalpha()), None)
     budget = with_main_memory(described_budget(describe_machine(gpus, ram), reserve_bytes=None))
-    caches = caches_of([(name, name) for name in CACHE_TYPES], SETUP, on_gpu=budget.on_gpu)
+    caches = caches_of([(name, name) for name in CACHE_TYPES], SETUP)
     return PickRequest(Needs(WORKLOADS[workload]), budget, SETUP, caches)
 
 
@@ -56,15 +58,14 @@ def end_of(steps: Generator[tuple[Candidate, ...], None, _T]) -> _T:
 
 def current_pick(machine: str, workload: str, engine: Engine) -> Pick:
     request = request_for(machine, workload)
-    steps = decide_current(Competitors((), load_catalog().current), (), request, allocator_of(request, engine), None)
-    return end_of(steps)[0]
+    return end_of(decide(Competitors((), load_catalog().current), request, allocator_of(request, engine), None))
 
 
 CURRENT = (
-    ("rtx-4090", "chat", "qwen3.6-35b-a3b", {"dense": "qwen3.8-27b", "fastest": "gpt-oss-20b"}),
+    ("rtx-4090", "chat", "qwen3.6-35b-a3b", {"dense": "qwen3.8-27b", "faster": "gpt-oss-20b"}),
     ("rtx-4060", "chat", "qwen3.6-35b-a3b", {"dense": "qwen3.5-9b"}),
-    ("rtx-3060", "coding", "qwen3.6-35b-a3b", {"dense": "qwen3.5-9b", "fastest": "gpt-oss-20b"}),
-    ("strix-halo", "chat", "qwen3.5-122b-a10b", {"dense": "qwen3.8-27b", "fastest": "qwen3.6-35b-a3b"}),
+    ("rtx-3060", "coding", "qwen3.6-35b-a3b", {"dense": "qwen3.5-9b", "faster": "gpt-oss-20b"}),
+    ("strix-halo", "chat", "qwen3.5-122b-a10b", {"dense": "qwen3.8-27b", "faster": "gpt-oss-120b"}),
 )
 
 
@@ -78,9 +79,9 @@ def test_the_most_capable_current_model_is_picked(
     """Theory leaves few to size; what is shown is comfortable, loses little, and has a score of its publisher."""
     found = current_pick(machine, workload, engine)
     assert found.recommended is not None and found.comfortable
-    assert found.recommended.candidate.row.model == pick
+    assert found.recommended.row.model == pick
     assert {each.label: each.candidate.row.model for each in found.alternatives} == beside
-    assert {each.model for each in found.scores} == {pick, *beside.values()}
+    assert all(each.candidate.score_source for each in found.listed)
     assert found.listed[0].label == "→ most capable"
     assert found.n_models <= 6 < found.n_current == len(load_catalog().current)
 
@@ -96,9 +97,18 @@ def test_a_substitute_has_half_the_parameters_or_supersedes_it(
     engine: Engine, asked: str, machine: str, instead: str
 ) -> None:
     request = request_for(machine)
-    n_params = Contender(load_catalog().model(asked), request.needs, request.budget, SETUP).n_params
-    row = PlanRow(asked, "q4_k_m", "catalog", n_params=n_params)
-    assert end_of(substitute(row, request, allocator_of(request, engine), None)) == instead
+    n_params = count_params(load_catalog().model(asked).hyper)
+    lacking = Candidate(PlanRow(asked, "q4_k_m", "catalog", n_params=n_params, fits=False), asked, max_n_ctx=0)
+    pick = recommend([lacking], request.needs)
+    assert find_substitute(pick, request, allocator_of(request, engine), Output(quiet=True)) == instead
+
+
+def test_a_model_without_a_score_counts_as_a_scored_one_of_a_quarter_of_its_parameters() -> None:
+    """Seed-OSS 36B is behind Qwen3.8 27B, and before Gemma 4 12B; a small one without a score counts nothing."""
+    counted = scores(load_catalog())
+    assert counted["qwen3.8-27b"] > counted["seed-oss-36b"] > counted["gemma-4-12b"]
+    assert counted["qwen3.6-35b-a3b"] > counted["glm-4.5-air"] > counted["gpt-oss-20b"]
+    assert counted["smollm3-3b"] == 0
 
 
 def test_a_file_of_this_disk_takes_the_place_of_its_download(tiny_twin: Path, tmp_path: Path) -> None:
@@ -107,5 +117,5 @@ def test_a_file_of_this_disk_takes_the_place_of_its_download(tiny_twin: Path, tm
     local = LocalModel("folder", path.stem, str(path), "ud-q4_k_m", (path,), path.stat().st_size)
     other = LocalModel("folder", "x", "org/x", "q8_0", (tmp_path / "x-q8_0.gguf",), 1)
     entry = load_catalog().model("qwen3.8-27b")
-    here, download = of_entry(entry, ("q4_k_m", "q8_0"), (local, other)).variants
+    here, download = of_entry(load_catalog(), entry, 89.2, ("q4_k_m", "q8_0"), (local, other)).variants
     assert (here.path, here.model, here.provenance, download.provenance) == (path, "qwen3.8-27b", "file", "catalog")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of, decide
-from ggbench.decisions.pick.models import of_planned
+from ggbench.decisions.pick.models import Competitors, of_planned
 from ggbench.decisions.pick.needs import Needs, parse_workload
 from ggbench.decisions.pick.record import Pick
 from ggbench.engines.contract import Engine, launch_engine
@@ -217,12 +217,12 @@ def picked(
     ram = next((part for part in situation.machine.split("+") if not part[0].isalpha()), None)
     budget = described_budget(describe_machine(gpus, ram), reserve_bytes=None)
     needs = Needs(parse_workload(situation.need)) if situation.need.isalpha() else Needs(
-        given_n_ctx=parse_tokens(situation.need), given_tok_s=min_speed)  # fmt: skip
+        given_n_ctx=parse_tokens(situation.need), tok_s=min_speed)  # fmt: skip
     setup = LlamaConfig(threads=8)  # of a common desktop
-    caches = caches_of([(name, name) for name in CACHE_TYPES], setup, on_gpu=budget.on_gpu)
+    caches = caches_of([(name, name) for name in CACHE_TYPES], setup)
     allocator = DryAllocator(engine, setup_to_load(setup, budget), budget.devices)
     request = PickRequest(needs, with_main_memory(budget), setup, caches)
-    steps = decide(of_planned(targets(situation.model)), request, allocator, None)
+    steps = decide(Competitors(of_planned(targets(situation.model))), request, allocator, None)
     while True:
         try:
             next(steps)
@@ -232,7 +232,7 @@ def picked(
 
 def place_of(found: Pick, on_gpu: bool) -> str:
     assert found.recommended is not None
-    candidate = found.recommended.candidate
+    candidate = found.recommended
     if not on_gpu:
         return "cpu"
     return "gpu" if not candidate.is_split else "experts" if candidate.setup.n_cpu_moe else "layers"
@@ -242,7 +242,7 @@ def answer(situation: Situation, found: Pick) -> tuple[str, bool]:
     """Return the pick in words, and whether the advice accepts it."""
     if found.recommended is None:
         return "nothing", False
-    candidate, place = found.recommended.candidate, place_of(found, situation.machine[0].isalpha())
+    candidate, place = found.recommended, place_of(found, situation.machine[0].isalpha())
     agrees = (
         candidate.row.quant in situation.quants.split()
         and candidate.cache[0] in situation.caches.split()
@@ -267,22 +267,11 @@ def test_a_pick_is_what_an_experienced_person_runs(situation: Situation, engine:
     found, request, allocator = picked(situation, engine)
     text, agrees = answer(situation, found)
     assert agrees != (situation[:3] in DISAGREE), text
-    listed = [checked.candidate for _, checked in found.listed if found.needs.workload.n_depth is not None]
-    for own in (each for each in listed if each.fits):
+    for own in (each for _, each in found.listed if each.fits):
         (variant,) = (each for each in targets(situation.model) if each.quant == own.row.quant)
         [row] = plan([variant], PlanRequest(request.budget, own.setup), allocator)
         offered = row.used_of(row.planned_n_ctx or 0)
-        assert (own.offered_n_ctx, own.row.left_bytes) == (offered, row.left_bytes), own.name
-
-
-def test_the_longest_contexts_fit(engine: Engine) -> None:
-    """Those of quantized caches too, whose compute buffers do not grow by a line."""
-    found, _, _ = picked(Situation("llama-3.1-8b", "rtx-3060", "longest", "", "", "", "", ""), engine)
-    assert {each.candidate.is_cache_quantized for _, each in found.listed} == {False, True}
-    assert "faster" not in [each.label for each in found.alternatives]
-    for _, checked in found.listed:
-        own = checked.candidate
-        assert own.row.fits and own.n_ctx == own.offered_n_ctx, own.name
+        assert (own.max_n_ctx, own.row.left_bytes) == (offered, row.left_bytes), own.name
 
 
 class Unmet(NamedTuple):
@@ -308,5 +297,5 @@ def test_where_nothing_will_do_it_names_what_comes_nearest(unmet: Unmet, engine:
     """Not a quant that nobody wants, nor one that lacks more than the machine has."""
     found, _, _ = picked(Situation(*unmet[:3], "", "", "", "", ""), engine, unmet.min_speed)
     assert found.recommended is None and found.nearest_miss is not None
-    nearest = found.nearest_miss.candidate
+    nearest = found.nearest_miss
     assert " ".join([nearest.quant, nearest.cache[0], *nearest.options]).startswith(unmet.nearest)

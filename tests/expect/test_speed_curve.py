@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import WORKLOADS, ChatTurn, Needs, parse_workload
-from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
+from ggbench.decisions.pick.record import TurnSpeed
+from ggbench.decisions.pick.turn import turn_speed
 from ggbench.errors import UsageError
 from ggbench.expect.together import curves_together
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
@@ -122,64 +123,48 @@ def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedCurve
     return SpeedCurve("forecast", "twins", steps, prompts)
 
 
+def _turn(curve: SpeedCurve) -> TurnSpeed:
+    found = turn_speed([curve], ChatTurn("w", 512, 300, 4096))
+    assert found is not None
+    return found
+
+
 def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
-    found = turn_speed(_line(20.0, 500.0), ChatTurn("w", 512, 300, 4096), 8192)
+    found = _turn(_line(20.0, 500.0))
     steps_ms = sum((n - 1) / 500 + 20 for n in range(4609, 4909))
     prompt_ms = 2.0 * 512 + 0.001 * (4608**2 - 4096**2)
-    assert found.tok_s.value == pytest.approx(300e3 / steps_ms, rel=1e-5)
+    assert found.tok_s.value == pytest.approx(300e3 / steps_ms, rel=1e-4)
     assert found.turn_s is not None
-    assert found.turn_s.value == pytest.approx((steps_ms + prompt_ms) / 1e3, rel=1e-5)
+    assert found.turn_s.value == pytest.approx((steps_ms + prompt_ms) / 1e3, rel=1e-4)
     assert found.turn_s.low == pytest.approx(0.9 * found.turn_s.value, rel=1e-6)
     assert found.tok_s.high == pytest.approx(found.tok_s.value / 0.9, rel=1e-6)
 
 
-def test_noise_larger_than_a_latency_leaves_a_speed_without_an_upper_end() -> None:
-    found = turn_speed(_line(20.0, 500.0, error=1.5), ChatTurn("w", 512, 300, 4096), 8192)
+def test_noise_as_large_as_a_latency_leaves_a_speed_without_an_upper_end() -> None:
+    found = _turn(_line(20.0, 500.0, error=1.0))
     assert found.turn_s is not None
     assert (found.tok_s.high, found.turn_s.low) == (math.inf, 0.0)
     assert 0 < found.tok_s.low < found.tok_s.value
 
 
-def test_a_turn_beyond_what_a_run_measured_is_by_its_line() -> None:
-    run, workload = replace(_line(20.0, 500.0), basis="measured", source="run 5"), ChatTurn("w", 512, 300, 4096)
-    short, enough = (turn_speed(replace(run, reach=reach), workload, 8192) for reach in (4907, 4908))
-    assert short.tok_s.source == "run 5, by its line beyond 4,907 tokens"
-    assert enough.tok_s.source == "run 5"
-    assert short.tok_s.value == enough.tok_s.value
-
-
 @pytest.mark.parametrize(
-    ("prefill_ms", "prompt_s"),
-    [
-        ((600.0, 1300.0, 3000.0), 1.4),
-        ((900.0, 1700.0, 3000.0), 0.823604),
-        ((100.0, 500.0, 2400.0), 2.011727),
-        ((700.0,), 0.7),
-    ],
+    ("prefill_ms", "prompt_s"), [((600.0, 1300.0, 3000.0), 1.4), ((900.0, 1700.0, 3000.0), 0.75), ((700.0,), 0.7)]
 )
-def test_a_prompt_is_fitted_by_non_negative_least_squares(prefill_ms: tuple[float, ...], prompt_s: float) -> None:
-    """With both coefficients, without the square, without the linear one, and of a single length."""
+def test_a_prompt_beyond_those_timed_takes_what_their_times_of_a_token_lead_to(
+    prefill_ms: tuple[float, ...], prompt_s: float
+) -> None:
+    """By the parabola of the two longest; no token takes less than in any that was timed."""
     prefills = tuple((n, Estimate(ms, ms, ms)) for n, ms in zip((512, 1024, 2048), prefill_ms, strict=False))
-    found = turn_speed(replace(LINE, prefill_ms=prefills), ChatTurn("w", 512, 300, 4096), 8192)
+    found = _turn(replace(LINE, prefill_ms=prefills))
     assert found.turn_s is not None
     assert found.turn_s.value - 300 / found.tok_s.value == pytest.approx(prompt_s, rel=1e-5)
-
-
-def test_the_longest_context_that_is_fast_enough() -> None:
-    known, workload = _line(20.0, 500.0), WORKLOADS["longest"]
-    longest = longest_fast_enough([known], workload, 65536, 15.0)
-    assert longest % 256 == 0
-    assert turn_speed(known, workload, longest).tok_s.value >= 15.0
-    assert turn_speed(known, workload, longest + 256).tok_s.value < 15.0
-    assert longest_fast_enough([known], workload, 4096, 15.0) == 4096
-    assert longest_fast_enough([_line(100.0, 500.0)], workload, 65536, 15.0) == 0
 
 
 def test_workloads_by_name_and_by_hand() -> None:
     assert parse_workload(" Chat ") == WORKLOADS["chat"]
     assert Needs(WORKLOADS["agent"]).n_ctx == 131072
     assert Needs(WORKLOADS["documents"]).n_ctx == 32768
-    assert Needs(WORKLOADS["chat"], given_n_ctx=4096).n_ctx == 5120
+    assert Needs(WORKLOADS["chat"], given_n_ctx=4000).n_ctx == 4096
     own = parse_workload("2k+500@16k")
     assert (own.n_prompt, own.n_gen, own.n_depth, Needs(own).n_ctx) == (2048, 500, 16384, 18944)
     assert parse_workload("100+10").n_depth == 0
@@ -188,7 +173,7 @@ def test_workloads_by_name_and_by_hand() -> None:
 @pytest.mark.parametrize("text", ["", "talk", "1+", "+5", "5@3", "-5+10", "1+1@x", "2000000000+5@2000000000"])
 def test_what_is_no_workload(text: str) -> None:
     with pytest.raises(UsageError):
-        parse_workload(text)
+        Needs(parse_workload(text))
 
 
 def test_the_time_of_a_prompt_begins_at_nothing() -> None:

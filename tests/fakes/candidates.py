@@ -48,11 +48,11 @@ def candidate(
         weight_bytes=round(gib * GIB), needed_bytes=round((gib + 1) * GIB),
         left_bytes=round((-missing_gib or 7 - gib) * GIB), fits=not missing_gib, budget_bytes=8 * GIB, bpw=gib,
         n_params=n_params, n_ctx=8192, planned_n_ctx=n_ctx or None, expected=full,
+        setup=LlamaConfig(n_ctx=8192, type_k=cache, type_v=cache),
     )  # fmt: skip
     return Candidate(
-        row=row, model_key=model, selector="", n_ctx=8192, max_n_ctx=n_ctx, offered_n_ctx=n_ctx,
+        row=row, model_key=model, max_n_ctx=n_ctx,
         speed=speed,
         weights_loss=measured_loss(loss) if isinstance(loss, int | float) else loss,
         cache_loss=measured_loss(cache_loss),
-        setup=LlamaConfig(n_ctx=8192, type_k=cache, type_v=cache),
     )  # fmt: skip

@@ -102,7 +102,7 @@ def planned(name: str, row: PlanRow, **changes: Any) -> Candidate:  # noqa: ANN4
         "cache_loss": replace(measured_loss(0.0), basis="published"),
     }  # fmt: skip
     row = replace(row, setup=setup)
-    return Candidate(row, "m", name, row.n_ctx or 0, n_ctx, n_ctx, setup=setup, **{**known, **changes})
+    return Candidate(row, "m", name, n_ctx, **{**known, **changes})
 
 
 @dataclass
@@ -137,7 +137,7 @@ class FakePlanner:
         found = self.rows_of.get(model) or [
             planned(quant, plan_row(model, quant, request.budget, request.needs.n_ctx)) for quant in names
         ]
-        found = [replace(each, setup=replace(request.setup, n_ctx=each.n_ctx)) for each in found]
+        found = [replace(each, row=replace(each.row, setup=replace(request.setup, n_ctx=each.n_ctx))) for each in found]
         for each in found:
             yield (each,)
         return None if any(each.row.provenance == "endpoint" for each in found) else recommend(found, request.needs)

@@ -19,7 +19,7 @@ from ggbench.decisions.pick.sentences import (
     headline,
     is_runnable,
     notes,
-    reason,
+    said,
 )
 from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
 from ggbench.engines.llama.config import LlamaConfig
@@ -65,8 +65,12 @@ def _candidates() -> list[Candidate]:
 
 def printed(pick: Pick, budget: Budget = BUDGET) -> str:
     chosen = pick.best
-    commands = None if chosen is None else commands_of(chosen.candidate, budget)
+    commands = None if chosen is None else commands_of(chosen, budget)
     return pick_answer(pick, budget, commands).markdown(why=True)
+
+
+def reasons(pick: Pick) -> list[str]:
+    return [said(pick, each) for each in pick.why]
 
 
 def keys(pick: Pick) -> list[str]:
@@ -74,15 +78,15 @@ def keys(pick: Pick) -> list[str]:
 
 
 def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
-    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=15, max_loss=0.05))
+    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=15, max_loss=0.05))
     assert pick.recommended is not None
-    answer = pick_answer(pick, BUDGET, commands_of(pick.recommended.candidate, BUDGET))
+    answer = pick_answer(pick, BUDGET, commands_of(pick.recommended, BUDGET))
     golden("pick_80.txt", render(answer.rich(), 80))
     golden("pick_why_140.txt", render(answer.rich(why=True), 140))
 
 
 def test_nothing_that_meets_the_needs_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
-    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=32, max_loss=0.05))
+    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=32, max_loss=0.05))
     assert pick.recommended is None
     golden("pick_nothing.txt", render(pick_answer(pick, BUDGET, None).rich(), 80))
 
@@ -91,10 +95,9 @@ def test_the_reasons_are_what_decided() -> None:
     found = _candidates()
     for candidates, needs, decided in (
         (found, Needs(), "pick_best.loss"),
-        (found, Needs(given_prefer="quality"), "pick_against.misses"),
-        (found[:3], Needs(given_prefer="speed"), "pick_against.slower"),
-        (found, Needs(given_prefer="context"), "pick_best.context"),
-        (found, Needs(given_tok_s=29.0, max_loss=0.05), "pick.close"),
+        (found, Needs(prefer="quality"), "pick_against.misses"),
+        (found[:3], Needs(prefer="speed"), "pick_against.slower"),
+        (found, Needs(prefer="context"), "pick_best.context"),
         (found[1:3], Needs(max_loss=0.003), "pick.misses"),
         ([replace(each, speed=turn_of(3.0)) for each in found], Needs(), "pick_best.slow"),
     ):
@@ -116,10 +119,10 @@ def test_no_reason_says_what_is_not_known() -> None:
         candidate("q4_k_m", loss=0.03, tok_s=None, gib=4),
         candidate("q2_k", loss=None, tok_s=None, gib=3),
     ]
-    said = reason(recommend(found, Needs(given_prefer="quality")))
-    assert any(text.startswith("In chat it answers at 21") for text in said)
-    assert "How fast q4_k_m answers is not known." in said
-    assert not [text for text in said if "—" in text or "?" in text]
+    texts = reasons(recommend(found, Needs(prefer="quality")))
+    assert any(text.startswith("In chat it answers at 21") for text in texts)
+    assert "How fast q4_k_m answers is not known." in texts
+    assert not [text for text in texts if "—" in text or "?" in text]
 
 
 def test_an_assumed_main_memory_is_the_first_note() -> None:
@@ -129,7 +132,7 @@ def test_an_assumed_main_memory_is_the_first_note() -> None:
     for is_split in (True, False):
         own = candidate("q4_k_m", loss=0.03)
         own = replace(own, row=replace(own.row, expected=expected, is_split=is_split))
-        first, *_ = notes(replace(recommend([own], Needs()), main_memory=budget.host), budget)
+        first, *_ = notes(recommend([own], Needs()), budget)
         assert ("DDR4-3200" in first, "--ram 32GiB@" in first) == (is_split, is_split)
 
 
@@ -147,7 +150,7 @@ def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() ->
         (full, typical, "~", "Run q4_k_m: ~24 tok/s (15–40) at 8k, loses little ("),
         (replace(full, is_steady=False, basis="measured"), typical, "!", "Run q4_k_m: !24 tok/s (15–40) at 8k"),
         (Expected(24.0, 23.0, 25.0, "measured", "run 1"), measured_loss(0.1), "",
-         "Run q4_k_m: 24.0 ±1.0 tok/s at 8k, loses what people notice (0.1000 nats, measured ±0.0020)."),
+         "Run q4_k_m: 24.0 ±1.0 tok/s at 8k, loses what people notice (0.10 nats)."),
     ):  # fmt: skip
         own = candidate(loss=loss)
         own = replace(own, row=replace(own.row, expected=speed))
@@ -164,29 +167,32 @@ def test_what_lacks_main_memory_says_so() -> None:
         device=HOST_DEVICE, n_layers=0, memory_bytes=32 * GIB, weight_bytes=30 * GIB, kv_bytes=0, reserve_bytes=4 * GIB
     )
     short = candidate("q8_0", loss=0.002, tok_s=10.0, n_ctx=0, gib=7, missing_gib=2.0)
-    short = replace(
-        short, row=replace(short.row, devices=(card, part)), setup=LlamaConfig(n_cpu_moe=40), host_bytes=30 * GIB
-    )
+    row = replace(short.row, devices=(card, part), setup=LlamaConfig(n_ctx=8192, n_cpu_moe=40))
+    short = replace(short, row=row, host_bytes=30 * GIB)
     on_gpu = candidate("q8_0", loss=0.002, tok_s=40.0, n_ctx=0, gib=37, missing_gib=30.0)
-    beside = replace(recommend([on_gpu, short, candidate("q4_k_m", loss=0.031)], Needs()), main_memory=host)
-    assert "q8_0 -ncmoe 40 needs 2.00 GiB more main memory." in reason(beside)
-    assert "main memory: 32.0 GiB" in printed(beside)
+    beside = recommend([on_gpu, short, candidate("q4_k_m", loss=0.031)], Needs())
+    assert "q8_0 -ncmoe 40 is 2.00 GiB of main memory short." in reasons(beside)
+    assert "main memory: 32.0 GiB" in printed(beside, replace(BUDGET, host=host))
     nothing = recommend([on_gpu, short], Needs())
     assert not is_runnable(nothing)
-    assert headline(nothing) == "m does not fit: the nearest, q8_0 -ncmoe 40, needs 2.00 GiB more main memory"
+    assert headline(nothing) == "m does not fit: the nearest, q8_0 -ncmoe 40, is 2.00 GiB of main memory short"
 
 
 def test_what_leaves_little_says_how_to_have_more() -> None:
     own = candidate()
-    for mib, n_cpu_moe, said in ((128, 0, ["pick.little_left"]), (128, 3, ["pick.little_left_experts"]), (301, 0, [])):
-        row = replace(own.row, left_bytes=mib * MIB)
-        pick = recommend([replace(own, row=row, setup=replace(own.setup, n_cpu_moe=n_cpu_moe))], Needs())
-        assert [key for key in keys(pick) if "little" in key] == said
+    for mib, n_cpu_moe, reminders in (
+        (128, 0, ["pick.little_left"]),
+        (128, 3, ["pick.little_left_experts"]),
+        (301, 0, []),
+    ):
+        row = replace(own.row, left_bytes=mib * MIB, setup=replace(own.setup, n_cpu_moe=n_cpu_moe))
+        pick = recommend([replace(own, row=row)], Needs())
+        assert [key for key in keys(pick) if "little" in key] == reminders
 
 
 def test_at_most_four_rows_and_three_notes_are_in_front() -> None:
-    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=15, max_loss=0.05))
-    many = replace(pick, alternatives=tuple(Listed("faster", each) for each in pick.checked))
+    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=15, max_loss=0.05))
+    many = replace(pick, listed=tuple(Listed("faster", each) for each in pick.candidates))
     answer = pick_answer(many, BUDGET, None)
     (table,) = answer.parts
     assert isinstance(table, Table) and len(table.rows) == 4
@@ -218,15 +224,15 @@ def test_a_cache_that_costs_what_people_notice_is_named_with_its_model(
         cache_loss=expected_cache_loss(model, architecture, (cache, cache)),
     )
     pick = recommend([own], Needs())
-    said = [each for each in notes(pick, BUDGET) if "people notice" in each]
-    assert [each.startswith(said_of_it) for each in said] == [True] * bool(said_of_it)
+    noted = [each for each in notes(pick, BUDGET) if "people notice" in each]
+    assert [each.startswith(said_of_it) for each in noted] == [True] * bool(said_of_it)
     assert ("loses little" in headline(pick)) is not bool(said_of_it)
 
 
 def test_what_draws_a_pick_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of a terminal and of the TUI, and JSON, without catalog, planner, results or the rules of a pick."""
-    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=15, max_loss=0.05))
-    nothing = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=32, max_loss=0.05))
+    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=15, max_loss=0.05))
+    nothing = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=32, max_loss=0.05))
 
     def unreachable(*_: object, **__: object) -> NoReturn:
         raise AssertionError("drawn, not decided")
@@ -237,7 +243,7 @@ def test_what_draws_a_pick_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, unreachable)
     for each in (pick, nothing):
-        commands = None if each.best is None else commands_of(each.best.candidate, BUDGET)
+        commands = None if each.best is None else commands_of(each.best, BUDGET)
         assert pick_answer(each, BUDGET, commands).markdown(why=True)
         assert PICK.text(pick_record(each, BUDGET, commands, LlamaConfig()))
         assert pick_answer(each, BUDGET, commands).text == headline(each)

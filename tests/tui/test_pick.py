@@ -119,11 +119,11 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         assert "'fast' is not a number" in await press(app, pilot, "enter")
         words = await press(app, pilot, *["backspace"] * 4, *"15", "enter")
         assert "for chat, 8,192 tokens, at least 15.0 tok/s" in words
-        assert planner.requests[-1].needs == Needs(given_tok_s=15.0)
+        assert planner.requests[-1].needs == Needs(tok_s=15.0)
         await press(app, pilot, "w", "e", "right", "right", "right")
         keys = ["down", "down", *["backspace"] * 2, "down", "down", "right", "right", "enter"]
         words = await press(app, pilot, *keys)
-        assert planner.requests[-1].needs == Needs(WORKLOADS["documents"], given_prefer="quality")
+        assert planner.requests[-1].needs == Needs(WORKLOADS["documents"], prefer="quality")
         assert "for documents, 32,768 tokens, prefers quality" in words
         assert "Run q8_0" not in words  # whose context is too short
         words = await press(app, pilot, "escape", "e")
@@ -133,7 +133,7 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
             app.post_message(events.Key(key, key if len(key) == 1 else None))
         await settle(app, pilot)
         needs = planner.requests[-1].needs
-        assert (needs.given_n_ctx, needs.given_tok_s) == (40 << 10, 15.0)
+        assert (needs.given_n_ctx, needs.tok_s) == (40 << 10, 15.0)
         words = await press(app, pilot, "e", "left", "enter")
         assert "for agent, 40,960 tokens, turns after 23,776, at least 15.0 tok/s" in words
         assert planner.requests[-1].needs.workload.n_depth == 23_776

@@ -90,7 +90,7 @@ def test_other_needs_read_no_header_again(
         for n_ctx in (512, 1024):
             candidates, pick = decided(planner.decide(str(tiny_twin), (), needing(n_ctx), store))
             assert pick is not None
-            assert [each.candidate.name for each in pick.checked] == [each.name for each in candidates]
+            assert {each.name for each in pick.candidates} == {each.name for each in candidates}
     planner.close()
     assert asked == [str(tiny_twin)]
 

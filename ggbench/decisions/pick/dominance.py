@@ -8,64 +8,38 @@ candidates, neither dominates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.endings import Outcome
 from ggbench.stats.intervals import Estimate
 
-_Order = Literal["better", "as good", "worse", "unknown"]
-"""The comparison of two candidates: clearly better, at least as good, or neither."""
 
-
-def pareto_front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates that no other dominates, in their order."""
-    return tuple(one for one in candidates if not any(dominates(other, one) for other in candidates))
+    return [one for one in candidates if not any(dominates(other, one) for other in candidates)]
 
 
 def dominates(one: Candidate, other: Candidate) -> bool:
     """Return whether the first is at least as good as the second in everything and clearly better in something."""
-    if one.row.outcome is not Outcome.COMPLETED:
+    if one.row.outcome is not Outcome.COMPLETED or one.model_key != other.model_key:
         return False
-    orders = [_by_loss(one, other), _by_context(one, other), *_by_speed(one, other)]
-    return "better" in orders and not {"worse", "unknown"} & set(orders)
+    mine, theirs = _costs(one), _costs(other)
+    pairs = [(a, b) for a, b in zip(mine, theirs, strict=False) if a is not None and b is not None]
+    if not len(pairs) == len(mine) == len(theirs):
+        return False
+    is_better = [a.high < b.low for a, b in pairs]
+    is_as_good = [a.value <= b.value and a.low <= b.low and a.high <= b.high for a, b in pairs]
+    return any(is_better) and all(is_as_good)
 
 
-def _by_loss(one: Candidate, other: Candidate) -> _Order:
-    if one.model_key != other.model_key:
-        return "unknown"
-    return "unknown" if one.loss is None or other.loss is None else _less(one.loss, other.loss)
-
-
-def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
-    """Compare the speed of the answer, and the time of the turn if either is known."""
-    if one.speed is None or other.speed is None:
-        return ["unknown"]
-    orders = [_less(_negative(one.speed.tok_s), _negative(other.speed.tok_s))]
-    if one.speed.turn_s is not None and other.speed.turn_s is not None:
-        orders.append(_less(one.speed.turn_s, other.speed.turn_s))
-    elif one.speed.turn_s is not None or other.speed.turn_s is not None:
-        orders.append("unknown")
-    return orders
-
-
-def _by_context(one: Candidate, other: Candidate) -> _Order:
-    mine = one.offered_n_ctx
-    theirs = other.offered_n_ctx if other.row.outcome is Outcome.COMPLETED else 0
-    if mine is None or theirs is None:
-        return "unknown"
-    if mine == theirs:
-        return "as good"
-    return "better" if mine > theirs else "worse"
-
-
-def _less(one: Estimate, other: Estimate) -> _Order:
-    """Compare two values; less is better."""
-    if one.high < other.low:
-        return "better"
-    is_as_good = one.value <= other.value and one.low <= other.low and one.high <= other.high
-    return "as good" if is_as_good else "worse"
-
-
-def _negative(expected: Estimate) -> Estimate:
-    return Estimate(-expected.value, -expected.high, -expected.low)
+def _costs(candidate: Candidate) -> list[Estimate | None]:
+    """Return what of a candidate is better if it is less: its loss, context, speed and, if known, time of a turn."""
+    n_ctx = candidate.max_n_ctx if candidate.row.outcome is Outcome.COMPLETED else 0
+    speed, costs = (
+        candidate.speed,
+        [candidate.loss, None if n_ctx is None else Estimate(-n_ctx, -n_ctx, -n_ctx)],
+    )
+    if speed is None:
+        return [*costs, None]
+    costs.append(Estimate(-speed.tok_s.value, -speed.tok_s.high, -speed.tok_s.low))
+    return [*costs, speed.turn_s] if speed.turn_s is not None else costs

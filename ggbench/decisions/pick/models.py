@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from ggbench.decisions.pick.order import SHARE_OF_SCORED
 from ggbench.errors import GgbenchError, UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.quants import name_without_quant, plain_quant
 from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
@@ -25,6 +27,10 @@ class PickedModel(msgspec.Struct, frozen=True):
     variants: tuple[Target, ...]
     superseded_by: frozenset[str] = frozenset()
     """Ids of the catalog's models that are run instead of it today."""
+    score: float = 0.0
+    """Percent of GPQA Diamond that it counts for; 0 if nobody knows."""
+    score_source: str = ""
+    """Empty if the score is not its own."""
 
 
 class Competitors(msgspec.Struct, frozen=True):
@@ -32,6 +38,28 @@ class Competitors(msgspec.Struct, frozen=True):
 
     models: tuple[PickedModel, ...] = ()
     entries: tuple[CatalogModel, ...] = ()
+    local: tuple[LocalModel, ...] = ()
+    """Files that take the place of those to download of entries."""
+
+
+def scores(entries: Iterable[CatalogModel]) -> dict[str, float]:
+    """Return what each model counts for, in percent of GPQA Diamond, by id: its publisher's score, or that of the best
+    scored one of its kind of at most a quarter of its parameters; 0 without one.
+    """
+    sized = [(each, count_params(each.hyper)) for each in entries]
+    found = {}
+    for entry, n_params in sized:
+        lesser = (
+            each.score or 0.0
+            for each, n in sized
+            if SHARE_OF_SCORED * n <= n_params and is_mixture(each) is is_mixture(entry)
+        )
+        found[entry.id] = entry.score or max(lesser, default=0.0)
+    return found
+
+
+def is_mixture(entry: CatalogModel) -> bool:
+    return entry.hyper.n_expert > 0
 
 
 def of_model(
@@ -74,10 +102,9 @@ def split_ids(model: str | None, quants: Sequence[str]) -> tuple[tuple[str, ...]
     if model is None or not others:
         return (), tuple(quants)
     if catalog.find(model.partition(":")[0]) is None:
-        what = f"{model} is not in the catalog, so it is not compared with {others[0]}"
-        raise UsageError(what, "name ids of the catalog; --local compares the models on this disk")
-    named = dict.fromkeys(word.lower() for word in (model, *others))
-    return tuple(named), tuple(word for word in quants if word not in others)
+        raise UsageError(say("pick.not_compared", model=model, other=others[0]), say("pick.not_compared_hint"))
+    ids = dict.fromkeys(map(str.lower, (model, *others)))
+    return tuple(ids), tuple(word for word in quants if word not in others)
 
 
 def of_families(names: Iterable[str]) -> tuple[CatalogModel, ...]:
@@ -94,9 +121,7 @@ def _of_family(catalog: Catalog, name: str) -> list[CatalogModel]:
     found = [model for model in catalog if model.id == name or model.id.startswith(f"{name}-")]
     if not found:
         raise UnknownName("family", name, sorted({model.family for model in catalog}))
-    if all(model.superseded_by for model in found):
-        return found
-    return [model for model in found if model.id == name or not model.superseded_by]
+    return [model for model in found if not model.superseded_by] or found
 
 
 def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
@@ -105,24 +130,26 @@ def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedMo
     for each in ids:
         name, _, quant = each.partition(":")
         quants_of[name] = (*quants_of.get(name, quants), *([quant] if quant else []))
-    return tuple(_of_id(catalog, name, own) for name, own in quants_of.items())
+    counted = scores(catalog)
+    return tuple(of_entry(catalog, catalog.model(name), counted[name], own) for name, own in quants_of.items())
 
 
-def _of_id(catalog: Catalog, model_id: str, quants: Sequence[str]) -> PickedModel:
-    ref = ModelRef("catalog", model_id, label=model_id).of_quants(*quants)
-    newer = frozenset(each.id for each in catalog.successors(catalog.model(model_id)))
-    return PickedModel(model_id, resolve_headers(ref, catalog=catalog), newer)
-
-
-def of_entry(entry: CatalogModel, quants: Sequence[str], local: Iterable[LocalModel]) -> PickedModel:
-    """Return these quants of a current model of the catalog; those among the local files are the files."""
+def of_entry(
+    catalog: Catalog,
+    entry: CatalogModel,
+    score: float,
+    quants: Sequence[str] = (),
+    local: Iterable[LocalModel] = (),
+) -> PickedModel:
+    """Return a model of the catalog with these quants, or the usual ones; those among the local files are the files."""
     ref = ModelRef("catalog", entry.id, label=entry.id).of_quants(*quants)
     here = {plain_quant(each.quant or ""): each for each in local if _is_of(each, entry)}
-    variants = (
+    variants = tuple(
         _of_local(here[each.quant], entry.id) if each.quant in here else each
-        for each in resolve_headers(ref, catalog=Catalog((entry,)))
+        for each in resolve_headers(ref, catalog=catalog)
     )
-    return PickedModel(entry.id, tuple(variants))
+    newer = frozenset(each.id for each in catalog.successors(entry))
+    return PickedModel(entry.id, variants, newer, score, entry.score_source)
 
 
 def _is_of(local: LocalModel, entry: CatalogModel) -> bool:

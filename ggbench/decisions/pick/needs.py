@@ -36,13 +36,10 @@ class ChatTurn(msgspec.Struct, frozen=True):
     name: str
     n_prompt: int
     n_gen: int
-    n_depth: int | None
-    """Tokens in the KV cache before the prompt; null: the rest of the context."""
+    n_depth: int
+    """Tokens in the KV cache before the prompt."""
     n_ctx_least: int = 0
     """Tokens of context unless --need-ctx is given."""
-    min_tok_s: float | None = None
-    """Minimum speed of the answer unless --min-speed is given."""
-    prefer: Preference = "balanced"
     comfort_tok_s: float = READING_TOK_S
     """Speed from which an answer is comfortable."""
     comfort_wait_s: float = 60.0
@@ -57,10 +54,6 @@ class ChatTurn(msgspec.Struct, frozen=True):
     def n_turn(self) -> int:
         return self.n_prompt + self.n_gen
 
-    def depth_in(self, n_ctx: int) -> int:
-        """Return the tokens before the prompt in a context of this length."""
-        return max(0, n_ctx - self.n_turn) if self.n_depth is None else self.n_depth
-
 
 WORKLOADS = {
     each.name: each
@@ -69,7 +62,6 @@ WORKLOADS = {
         ChatTurn("coding", 8192, 600, 32768, 65536, comfort_tok_s=_AGENT_TOK_S),
         ChatTurn("agent", 16384, 800, 49152, 131072, comfort_tok_s=_AGENT_TOK_S),
         ChatTurn("documents", 30720, 500, 0, 32768),
-        ChatTurn("longest", 512, 300, None, min_tok_s=15.0, prefer="context"),
     )
 }
 """`coding` is a tenth of what a session of a coding agent reads and writes, half-way through its context: 80,000 and
@@ -83,19 +75,21 @@ class Needs(msgspec.Struct, frozen=True):
 
     workload: ChatTurn = WORKLOADS["chat"]
     given_n_ctx: int | None = None
-    given_tok_s: float | None = None
+    tok_s: float | None = None
+    """Minimum speed of the answer; None for any."""
     max_loss: float | None = None
     """Maximum loss of weights and cache together, in nats."""
-    given_prefer: Preference | None = None
+    prefer: Preference = "balanced"
+    """Criterion among candidates that meet the requirements."""
     n_slots: int = 1
     """Users at once, each with this workload and context of its own."""
 
     def __post_init__(self) -> None:
-        if self.given_n_ctx is not None and not 0 < self.given_n_ctx <= LARGEST_N_CTX:
-            raise UsageError(f"no context is {self.given_n_ctx:,} tokens long", f"use 1 to {LARGEST_N_CTX:,}")
-        if self.given_tok_s is not None and not 0 < self.given_tok_s < math.inf:
+        if self.n_ctx_slot > LARGEST_N_CTX:
+            raise UsageError(f"no context is {self.n_ctx_slot:,} tokens long", f"use at most {LARGEST_N_CTX:,}")
+        if self.tok_s is not None and not 0 < self.tok_s < math.inf:
             raise UsageError(
-                f"the minimum speed of {self.given_tok_s:g} tok/s is not above zero",
+                f"the minimum speed of {self.tok_s:g} tok/s is not above zero",
                 "use tokens/s above 0, e.g. 15",
             )
         if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
@@ -112,48 +106,22 @@ class Needs(msgspec.Struct, frozen=True):
     @property
     def n_ctx_slot(self) -> int:
         """Required context of one slot in tokens, a multiple of llama.cpp's padding."""
-        wanted = self.workload.n_ctx_least if self.given_n_ctx is None else self.given_n_ctx
-        return max(whole_steps(wanted), self.least_n_ctx)
+        own = self.workload
+        return whole_steps(self.given_n_ctx or own.n_ctx_least or own.n_depth + own.n_turn)
 
     @property
-    def least_n_ctx(self) -> int:
-        """Least context in which a turn fits, in tokens of one slot."""
-        return whole_steps((self.workload.n_depth or 0) + self.workload.n_turn)
-
-    def fitting(self) -> Needs:
-        """Return the needs with a named workload's turn that the context given holds: after fewer tokens, and if its
-        prompt and answer alone are too long, with both shortened alike.
+    def turn(self) -> ChatTurn:
+        """The workload's turn as far as the context holds it: after fewer tokens, then with a shorter prompt and answer.
         """
-        own, n_ctx = self.workload, whole_steps(self.given_n_ctx or 0)
-        if not 0 < n_ctx < self.least_n_ctx or WORKLOADS.get(own.name) != own:
-            return self
+        own, n_ctx = self.workload, self.n_ctx_slot
         n_prompt = min(own.n_prompt, n_ctx * own.n_prompt // own.n_turn)
         n_gen = min(own.n_gen, n_ctx - n_prompt)
-        n_depth = own.n_depth and n_ctx - n_prompt - n_gen
-        return replace(self, workload=replace(own, n_prompt=n_prompt, n_gen=n_gen, n_depth=n_depth))
-
-    @property
-    def has_shorter_turn(self) -> bool:
-        """Whether the prompt and the answer of a named workload were shortened."""
-        return self.workload.n_turn < WORKLOADS.get(self.workload.name, self.workload).n_turn
-
-    def holds_turn(self, n_ctx: int) -> bool:
-        """Return whether a slot of `n_ctx` tokens holds the turn, which is shortened for that only if it is named."""
-        return self.workload.name in WORKLOADS or n_ctx >= self.least_n_ctx
-
-    @property
-    def is_raised(self) -> bool:
-        """Whether the turn that was asked for needs a longer context than the one that was."""
-        return self.given_n_ctx is not None and self.n_ctx_slot > whole_steps(self.given_n_ctx)
+        return replace(own, n_prompt=n_prompt, n_gen=n_gen, n_depth=min(own.n_depth, n_ctx - n_prompt - n_gen))
 
     def exceeds(self, n_ctx_train: int | None) -> bool:
         """Return whether a turn, or the context asked for, is longer than the model was trained for."""
-        return 0 < (n_ctx_train or 0) < max(self.given_n_ctx or 0, self.least_n_ctx)
-
-    @property
-    def tok_s(self) -> float | None:
-        """Minimum speed of the answer; None for any."""
-        return self.workload.min_tok_s if self.given_tok_s is None else self.given_tok_s
+        turn = self.turn
+        return 0 < (n_ctx_train or 0) < max(self.given_n_ctx or 0, turn.n_depth + turn.n_turn)
 
     def notices(self, nats: float) -> bool:
         """Return whether people notice a loss, or --max-loss excludes it; published losses are rounded to the limit."""
@@ -166,11 +134,6 @@ class Needs(msgspec.Struct, frozen=True):
         if self.notices(nats):
             return "noticed"
         return "may" if self.notices(at_most) else "little"
-
-    @property
-    def prefer(self) -> Preference:
-        """Criterion among candidates that meet the requirements."""
-        return self.given_prefer or self.workload.prefer
 
 
 _TURN = re.compile(r"(?P<prompt>[^+@]+)\+(?P<gen>[^+@]+)(?:@(?P<depth>[^+@]+))?")
@@ -188,31 +151,18 @@ def parse_workload(text: str) -> ChatTurn:
         )
     n_prompt, n_gen = parse_tokens(match["prompt"]), parse_tokens(match["gen"])
     n_depth = parse_tokens(match["depth"], least=0) if match["depth"] else 0
-    if n_prompt + n_gen + n_depth > LARGEST_N_CTX:
-        raise UsageError(
-            f"the workload {text!r} is longer than any context", f"use at most {LARGEST_N_CTX:,} tokens"
-        )
     return ChatTurn(text.strip(), n_prompt, n_gen, n_depth)
 
 
 def needs_in_brief(needs: Needs) -> str:
     """Return e.g. `chat, 8,192 tokens, at least 10.0 tok/s, KLD up to 0.050, prefers quality`."""
-    is_longest = needs.workload.n_depth is None and needs.given_n_ctx is None
-    parts = [needs.workload.name, "" if is_longest else f"{format_count(needs.n_ctx_slot)} tokens"]
-    if _usual_depth(needs) is not None:
-        parts.append(f"turns after {format_count(needs.workload.n_depth)}")
+    parts = [needs.workload.name, f"{format_count(needs.n_ctx_slot)} tokens"]
     if needs.n_slots > 1:
         parts.append(f"{needs.n_slots} users")
     if needs.tok_s is not None:
         parts.append(f"at least {format_number(needs.tok_s)} tok/s")
     if needs.max_loss is not None:
         parts.append(f"KLD up to {format_number(needs.max_loss, 2)}")
-    if needs.given_prefer is not None:
-        parts.append(f"prefers {needs.given_prefer}")
-    return ", ".join(filter(None, parts))
-
-
-def _usual_depth(needs: Needs) -> int | None:
-    """Return the depth of the workload's turns; None unless the context given shortens them."""
-    usual = WORKLOADS.get(needs.workload.name, needs.workload).n_depth
-    return None if usual == needs.workload.n_depth else usual
+    if needs.prefer != "balanced":
+        parts.append(f"prefers {needs.prefer}")
+    return ", ".join(parts)

@@ -15,12 +15,16 @@ FASTER = 1.1
 """Ratio of speeds from which one is worth naming for its speed alone."""
 MORE_CONTEXT = 1.5
 """Ratio of contexts from which one is worth naming."""
-_ROOM_BYTES = GIB
+ROOM_BYTES = GIB
 """Memory that an experienced person leaves free, for a longer context and a desktop."""
-_STRAIN = 0.02
+STRAIN = 0.02
 """Nats that having no room counts as: as much as the step from a q5_k_m to a q4_k_m of an 8B."""
 SAME_SIZE = 1.5
 """Ratio of parameters up to which a dense model and a mixture of experts are rivals."""
+SHARE_OF_SCORED = 4
+"""How many times larger a model without a score is than scored ones that it counts as much as: what two years of
+progress are worth, by the scores of one maker's models.
+"""
 
 
 class Concessions(NamedTuple):
@@ -32,18 +36,14 @@ class Concessions(NamedTuple):
     """It is certainly not comfortable."""
     untimed: bool
     """Its speed is not known."""
-    split: bool
-    """That, and a part of it that could be on a GPU is in main memory: probably slow."""
 
 
 def concessions(candidate: Candidate, needs: Needs) -> Concessions:
     """Return what a candidate asks of its user; an unknown loss is not noticed."""
-    is_untimed = candidate.speed is None
     return Concessions(
         concern_of(candidate, needs) == "noticed",
         is_comfortable(candidate, needs) is False,
-        is_untimed,
-        is_untimed and candidate.is_split,
+        candidate.speed is None,
     )
 
 
@@ -76,13 +76,13 @@ def weighed_loss(candidate: Candidate, prefer: Preference) -> float:
     """Return what it stays below in four of five cases [nats]; more for a part in main memory beside a GPU, or for
     leaving less than 1 GiB, unless quality is preferred.
     """
-    return candidate.cautious_loss + (0.0 if prefer == "quality" else _STRAIN * _strain(candidate))
+    return candidate.cautious_loss + (0.0 if prefer == "quality" else STRAIN * _strain(candidate))
 
 
 def _strain(candidate: Candidate) -> float:
     if candidate.is_split:
         return 1.0
-    return 0.0 if candidate.left_bytes is None else max(0.0, 1 - candidate.left_bytes / _ROOM_BYTES)
+    return 0.0 if candidate.left_bytes is None else max(0.0, 1 - candidate.left_bytes / ROOM_BYTES)
 
 
 def least_loss(candidate: Candidate, prefer: Preference) -> tuple[bool, float, float]:
@@ -94,7 +94,7 @@ def least_loss(candidate: Candidate, prefer: Preference) -> tuple[bool, float, f
 
 def fastest(candidate: Candidate) -> tuple[bool, float, bool, float, int, tuple[str, ...]]:
     """Order by speed (unknown ones last), then quantization of the cache, context, file size and name."""
-    size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
+    size, longest = candidate.row.file_bytes or 0, float(candidate.max_n_ctx or 0)
     return (
         candidate.speed is None,
         -pace(candidate),
@@ -130,6 +130,11 @@ def is_slower(one: Candidate, other: Candidate, ratio: float) -> bool:
 
 def _is_i_quant(candidate: Candidate) -> bool:
     return plain_quant(candidate.row.quant).startswith("iq")
+
+
+def capability(candidate: Candidate) -> tuple[float, int, tuple[object, ...]]:
+    """Order models of a kind: the most capable first, by score, then by parameters, then by speed."""
+    return -candidate.score, -candidate.n_params, fastest(candidate)
 
 
 def newest(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -5,22 +5,23 @@ Why, and what to mind, are records: a key of `ggbench/show/words.toml` and the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Concern, Needs
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.loss import NO_LOSS, added, cautious
 from ggbench.fields import joined
 from ggbench.models.targets import FileToRun
-from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
+from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Estimate, Expected
 
 Need = Literal["memory", "speed", "loss"]
-Label = Literal["all on GPU", "dense", "mixture", "better", "faster", "more context"]
+Label = Literal[
+    "→ pick", "→ most capable", "nearest", "all on GPU", "dense", "mixture", "better", "faster", "more context",
+    "dominated", "",
+]  # fmt: skip
 
 
 class TurnSpeed(msgspec.Struct, frozen=True):
@@ -30,6 +31,20 @@ class TurnSpeed(msgspec.Struct, frozen=True):
     """Speed of the answer."""
     turn_s: Estimate | None
     """Seconds for prompt and answer; None if prompt speed is unknown."""
+
+
+class NeedCheck(msgspec.Struct, frozen=True):
+    """Whether a candidate meets one need."""
+
+    need: Need
+    wanted: float
+    """Tokens of context, tok/s or nats."""
+    value: float | None
+    """The candidate's value; None if unknown."""
+    is_met: bool | None
+    """Null if unknown."""
+    short_by: float = 0.0
+    """By which share a need is missed; for memory, of the budget."""
 
 
 def placement_options(setup: LlamaConfig) -> tuple[str, ...]:
@@ -46,17 +61,13 @@ class Candidate(msgspec.Struct, frozen=True):
     """One quant with one KV cache in one place. None is unknown: neither good nor bad."""
 
     row: PlanRow
-    """Plan for the required context."""
+    """Plan for the context to run it with."""
     model_key: str
-    selector: str
+    selector: str = ""
     """The QUANT argument that selects it; empty if MODEL alone does."""
-    n_ctx: int
-    """Context to run it with, in tokens: at most the training context in each slot."""
-    max_n_ctx: int | None
-    """The longest context that fits; 0 for none. For a candidate that is not listed, to about 2 %."""
-    offered_n_ctx: int | None
-    """The part of `max_n_ctx` that llama-server uses, at most the training context in each slot; for a workload
-    without a depth, the longest part of that with a fast enough answer.
+    max_n_ctx: int | None = None
+    """The longest context of all slots that fits and llama-server uses, as `-c` takes it; 0 for none. To about 2 % if
+    it is not listed.
     """
     probed_by: int | None = None
     """The run that found `max_n_ctx` by real allocations; None if planned."""
@@ -68,14 +79,28 @@ class Candidate(msgspec.Struct, frozen=True):
     """Loss of weights and cache, if measured together."""
     to_run: FileToRun | None = None
     """File to run; None if its header cannot be read."""
-    setup: LlamaConfig = LlamaConfig()
-    """The setup that was planned: the required n_ctx, its cache and its placement."""
     is_mixture: bool = False
     """Whether each token uses only some of its experts."""
     host_bytes: int | None = None
     """Main memory that its tensors and cache take beside a GPU, if some of them could be on it; else None."""
     superseded_by: frozenset[str] = frozenset()
     """Keys of models that are run instead of its model today."""
+    score: float = 0.0
+    """Percent of GPQA Diamond that the model counts for among others; 0 if nobody knows."""
+    score_source: str = ""
+    """The publisher's card or report that has the score; empty if it is not the model's own."""
+    checks: tuple[NeedCheck, ...] = ()
+    """Of each need."""
+
+    @property
+    def setup(self) -> LlamaConfig:
+        """The setup that was planned: the context to run it with, its cache and its placement."""
+        return self.row.setup or LlamaConfig()
+
+    @property
+    def n_ctx(self) -> int:
+        """Context to run it with, of all slots: at most the training context in each."""
+        return self.setup.n_ctx or 0
 
     @property
     def fits(self) -> bool | None:
@@ -115,11 +140,6 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.row.expected
 
     @property
-    def longest_n_ctx(self) -> int | None:
-        """The longest context that fits and llama-server uses: at most the training context in each slot."""
-        return self.max_n_ctx and self.row.used_of(self.max_n_ctx)
-
-    @property
     def cautious_loss(self) -> float:
         """What it loses at most in four of five cases [nats]; nothing of unknown weights.
 
@@ -145,9 +165,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """llama.cpp's options of its placement and of flash attention that differ from the defaults."""
-        flash_attn = self.setup.flash_attn
-        return (*placement_options(self.setup), *([f"-fa {flash_attn}"] if flash_attn != "auto" else []))
+        return placement_options(self.setup)
 
     @property
     def is_split(self) -> bool:
@@ -158,42 +176,12 @@ class Candidate(msgspec.Struct, frozen=True):
     def is_cache_quantized(self) -> bool:
         return not {"f32", "f16", "bf16"}.issuperset(self.cache)
 
-
-class NeedCheck(msgspec.Struct, frozen=True):
-    """Whether a candidate meets one need."""
-
-    need: Need
-    wanted: float
-    """Tokens of context, tok/s or nats."""
-    value: float | None
-    """The candidate's value; None if unknown."""
-    is_met: bool | None
-    """Null if unknown."""
-    is_close: bool = False
-    """Whether the value's interval includes the limit."""
-    short_by: float | None = None
-    """The missing share of a missed need; for memory, of the budget."""
-    missing_bytes: int = 0
-    """Missing bytes, if the context does not fit."""
-    of_main_memory: bool = False
-    """Whether they are missing from main memory beside GPUs."""
-    refusal: str = ""
-    """Why llama.cpp refused to size the context; empty if it did not."""
-
-
-class Checked(msgspec.Struct, frozen=True):
-    """A candidate and the check of each need."""
-
-    candidate: Candidate
-    checks: tuple[NeedCheck, ...]
-
     @property
     def meets(self) -> bool | None:
         """Whether it meets all needs; None if it misses none but some are unknown."""
-        met = [check.is_met for check in self.checks]
-        if False in met:
+        if self.missed:
             return False
-        return None if None in met else True
+        return None if self.unknown else True
 
     @property
     def missed(self) -> tuple[NeedCheck, ...]:
@@ -203,54 +191,31 @@ class Checked(msgspec.Struct, frozen=True):
     def unknown(self) -> tuple[NeedCheck, ...]:
         return tuple(check for check in self.checks if check.is_met is None)
 
-    @property
-    def close(self) -> tuple[NeedCheck, ...]:
-        return tuple(check for check in self.checks if check.is_close)
-
 
 class Reason(msgspec.Struct, frozen=True):
     """A sentence on a candidate: why it is the pick or not, or what to mind of it."""
 
     key: str
     """Key of the template, e.g. `pick_against.noticed`."""
-    about: Checked
+    about: Candidate
 
 
 class Listed(NamedTuple):
     """A candidate with its advantage over the pick, or why it is listed."""
 
-    label: str
-    checked: Checked
-
-    @property
-    def candidate(self) -> Candidate:
-        return self.checked.candidate
-
-
-class PublishedScore(msgspec.Struct, frozen=True):
-    """What a model's publisher reports of it."""
-
-    model: str
-    value: float
-    """Percent of GPQA Diamond."""
-    source: str
-    """The model card or report."""
+    label: Label
+    candidate: Candidate
 
 
 class Pick(msgspec.Struct, frozen=True):
     """The recommendation, and the candidates."""
 
     needs: Needs
-    checked: tuple[Checked, ...]
-    """All candidates, in the order of models, caches and quants."""
-    front: tuple[Candidate, ...]
-    """Candidates that no other dominates."""
-    recommended: Checked | None
-    """None if every candidate misses a need."""
-    alternatives: tuple[Listed, ...] = ()
-    """Each labelled by a `Label`."""
-    nearest_miss: Checked | None = None
-    """The closest candidate, if nothing is recommended."""
+    listed: tuple[Listed, ...]
+    """The one to run, or the nearest if every candidate misses a need, and the alternatives. Empty without candidates.
+    """
+    rest: tuple[Listed, ...] = ()
+    """All others, in the order of models, caches and quants."""
     comfortable: bool | None = None
     """Whether the recommendation's speed is comfortable; None if unknown."""
     concern: Concern = "little"
@@ -259,71 +224,40 @@ class Pick(msgspec.Struct, frozen=True):
     """Why it is the pick, or what comes nearest; then what speaks against others."""
     mind: tuple[Reason, ...] = ()
     """What would change what a person does, the most important first."""
-    main_memory: DeviceMemory | None = None
-    """Main memory beside the GPUs that it is planned for; None without GPUs."""
-    changes: tuple[Change, ...] = ()
-    """Changes that would make the nearest miss fit, best first; empty if it fits."""
     instead: str = ""
     """Id of the current model to run where this one does not fit or is slow; empty for none."""
     n_current: int = 0
     """Current models of the catalog that competed, most of them by theory alone; 0 if the models were named."""
-    scores: tuple[PublishedScore, ...] = ()
-    """What publishers report of the models that are listed, if the current ones competed."""
 
     @property
-    def best(self) -> Checked | None:
+    def candidates(self) -> tuple[Candidate, ...]:
+        return tuple(each.candidate for each in (*self.listed, *self.rest))
+
+    @property
+    def best(self) -> Candidate | None:
         """The recommendation, or else the nearest miss."""
-        return self.recommended or self.nearest_miss
+        return self.listed[0].candidate if self.listed else None
+
+    @property
+    def recommended(self) -> Candidate | None:
+        """None if every candidate misses a need."""
+        return None if self.best is None or self.best.missed else self.best
+
+    @property
+    def nearest_miss(self) -> Candidate | None:
+        """The closest candidate, if nothing is recommended."""
+        return None if self.recommended else self.best
+
+    @property
+    def alternatives(self) -> tuple[Listed, ...]:
+        return self.listed[1:]
 
     @property
     def n_models(self) -> int:
         """Number of different models."""
-        return len({each.candidate.model_key for each in self.checked})
+        return len({each.model_key for each in self.candidates})
 
     @property
     def has_rivals(self) -> bool:
         """Whether several models competed, if only by theory."""
-        return self.n_models > 1 or self.n_current > 1
-
-    def with_sized(self, sized: Mapping[tuple[str, ...], Checked]) -> Pick:
-        """Return the pick with some candidates sized more exactly, by name."""
-
-        def new(checked: Checked) -> Checked:
-            return sized.get(checked.candidate.name, checked)
-
-        return replace(
-            self,
-            checked=tuple(map(new, self.checked)),
-            front=tuple(sized[each.name].candidate if each.name in sized else each for each in self.front),
-            recommended=self.recommended and new(self.recommended),
-            alternatives=tuple(each._replace(checked=new(each.checked)) for each in self.alternatives),
-            nearest_miss=self.nearest_miss and new(self.nearest_miss),
-            why=tuple(replace(each, about=new(each.about)) for each in self.why),
-            mind=tuple(replace(each, about=new(each.about)) for each in self.mind),
-        )
-
-    @property
-    def pick_label(self) -> str:
-        """What the recommendation is in the table."""
-        by_capability = self.n_current and self.needs.prefer in ("balanced", "quality")
-        return "→ most capable" if by_capability else "→ pick"
-
-    @property
-    def misses_speed_alone(self) -> bool:
-        """Whether nothing is recommended, and the nearest miss misses no need but the speed."""
-        return self.nearest_miss is not None and {check.need for check in self.nearest_miss.missed} == {"speed"}
-
-    @property
-    def listed(self) -> tuple[Listed, ...]:
-        """The pick or the nearest miss, and the alternatives."""
-        if self.best is None:
-            return self.alternatives
-        label = self.pick_label if self.recommended else "nearest"
-        return Listed(label, self.best), *self.alternatives
-
-    @property
-    def unlisted(self) -> tuple[Listed, ...]:
-        """All others, labelled if dominated."""
-        listed, front = {each.candidate.name for each in self.listed}, {each.name for each in self.front}
-        others = (each for each in self.checked if each.candidate.name not in listed)
-        return tuple(Listed("" if each.candidate.name in front else "dominated", each) for each in others)
+        return max(self.n_models, self.n_current) > 1

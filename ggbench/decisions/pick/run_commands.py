@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.http.program import printed_program
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.engines.llama.flags import ALL_LAYERS, server_flags
 from ggbench.models.targets import FileToRun
-from ggbench.show.figure import Value
 from ggbench.show.words import say
 from ggbench.sizing.projectors import Projector
-from ggbench.units import format_bytes
 
 _DEFAULT = LlamaConfig()
 _OLLAMA_KV_TYPES = ("f16", "q8_0", "q4_0")
@@ -46,6 +43,8 @@ def run_commands(
     If `on_gpu` (planned for a GPU), they ask for all layers explicitly. Ollama gets the context of one slot, and drafts
     with nothing. `cache_ram_mib` limits llama-server's prompt cache; None leaves its default.
     """
+    if not all(str(path).isprintable() for path in file.paths):
+        file = replace(file, paths=(), is_here=False, repo="")  # no shell could be given its name as text
     drafting = [] if draft is None else _file_words(draft, "-md", "-hfd", f"draft-{_PLACEHOLDER}")
     obstacles = tuple(_ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp))
     words = [*_file_words(file, "-m", "-hf", str(_PLACEHOLDER)), *_projector_words(file, projector)]
@@ -53,12 +52,12 @@ def run_commands(
     words += [] if cache_ram_mib is None else ["--cache-ram", str(cache_ram_mib)]
     name = _file_name(file)
     return RunCommands(
-        llama_server=_line([*printed_program().split(), *words]),
-        pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
+        llama_server=shlex.join([*printed_program().split(), *words]),
+        pull=shlex.join(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         modelfile="" if obstacles else _modelfile(file, setup, name, on_gpu=on_gpu),
         preset=_preset(name, words),
         llama_swap=_llama_swap(name, words),
-        notes=tuple(_notes(file, keeps_prompts=not on_gpu and cache_ram_mib is None)),
+        notes=_notes(file),
         not_in_ollama=obstacles,
     )
 
@@ -68,7 +67,7 @@ def _preset(name: str, words: Sequence[str]) -> str:
 
     Keys are options without dashes; `;` and `#` begin a comment anywhere. Source: llama.cpp's common/preset.cpp.
     """
-    if any(not word.isprintable() or ";" in word or "#" in word for word in words):
+    if any(";" in word or "#" in word for word in words):
         return ""
     lines = [f"[{name}]"]
     for word, value in itertools.pairwise([*words, "-"]):
@@ -82,9 +81,9 @@ def _llama_swap(name: str, words: Sequence[str]) -> str:
 
     Source: its config.example.yaml; the command is split as a POSIX shell does, and `${...}` is a macro.
     """
-    if any(not word.isprintable() or "${" in word for word in words):
+    if any("${" in word for word in words):
         return ""
-    command = json.dumps(f"{printed_program()} --port ${{PORT}} {_line([*words])}", ensure_ascii=False)
+    command = json.dumps(f"{printed_program()} --port ${{PORT}} {shlex.join(words)}", ensure_ascii=False)
     return f"models:\n  {json.dumps(name)}:\n    cmd: {command}\n"
 
 
@@ -130,8 +129,6 @@ def _ollama_obstacles(
         yield "devices of other machines"
     if projector is not None:
         yield "a separate projector file"
-    if not all(str(path).isprintable() for path in file.paths):
-        yield "a file name with control characters"
 
 
 def _sources(file: FileToRun) -> list[str]:
@@ -185,35 +182,12 @@ def _file_name(file: FileToRun) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", f"{name}{quant}".lower()).strip("-._") or "model"
 
 
-def _notes(file: FileToRun, *, keeps_prompts: bool) -> Iterator[str]:
-    values: dict[str, Value] = {
-        "model": file.model,
-        "quant": file.quant,
-        "repo": file.repo or file.lacking_repo,
-        "path": str(_PLACEHOLDER),
-    }
-    if not file.paths and not file.repo:
-        yield say("pick.lacking_quant" if file.lacking_repo else "pick.no_repo", **values)
-    if file.repo and not file.is_known:
-        yield say("pick.not_checked", **values)
-    if keeps_prompts:
-        yield say("run.prompt_cache", cache=format_bytes(CACHE_RAM_BYTES))
-
-
-def _line(words: list[str]) -> str:
-    return " ".join(map(_quoted, words))
-
-
-def _quoted(word: str) -> str:
-    """Quote a word for a POSIX shell, or as bash's and zsh's `$'...'` if it is not printable."""
-    if word.isprintable():
-        return shlex.quote(word)
-    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
-    parts = (
-        each if each.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(each))
-        for each in escaped
-    )
-    return f"$'{''.join(parts)}'"
+def _notes(file: FileToRun) -> tuple[str, ...]:
+    """Return that the command has a placeholder for the file."""
+    if file.paths or file.repo:
+        return ()
+    key = "pick.lacking_quant" if file.lacking_repo else "pick.no_repo"
+    return (say(key, model=file.model, quant=file.quant, repo=file.lacking_repo, path=str(_PLACEHOLDER)),)
 
 
 class RunCommands(msgspec.Struct, frozen=True):

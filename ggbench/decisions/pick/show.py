@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from ggbench.decisions.pick.choose import RULES
-from ggbench.decisions.pick.needs import Needs, needs_in_brief
-from ggbench.decisions.pick.record import Candidate, Checked, Listed, NeedCheck, Pick, PublishedScore
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.record import Candidate, Listed, NeedCheck, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
-from ggbench.decisions.pick.sentences import (
-    cache_text,
-    candidate_name,
-    headline,
-    notes,
-    reason,
-)
+from ggbench.decisions.pick.sentences import cache_text, candidate_name, headline, notes, said
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.host import default_threads
-from ggbench.show import FITS_NOT
+from ggbench.show import FITS_NOT, words
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_name
 from ggbench.show.plan import MACHINE, MACHINE_FIGURES, machine_values, speed_mark, value_only
 from ggbench.show.text import SPEED_FROM
-from ggbench.show.words import said, say
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
+from ggbench.show.words import say
+from ggbench.sizing.plan_record import Budget, Change
 from ggbench.units import MIB, format_bytes, format_length
 
-_LEAST_CACHE_MIB = 256
-"""A smaller prompt cache is turned off."""
 _MOST_ROWS = 4
 
 
@@ -47,9 +38,7 @@ def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
     """
     if candidate.to_run is None:
         return None
-    setup = replace(
-        candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1]
-    )
+    setup = candidate.setup
     if budget.is_here and (not budget.on_gpu or candidate.is_split):
         setup = setup.with_threads(default_threads())
     return run_commands(
@@ -68,13 +57,8 @@ def _cache_ram_mib(candidate: Candidate, budget: Budget) -> int | None:
         return budget.cache_ram_bytes // MIB
     left_bytes = candidate.left_bytes
     if budget.on_gpu:
-        host = next((each for each in candidate.row.devices if each.device == HOST_DEVICE), None)
-        is_known = host is not None and (candidate.is_split or budget.host is not None)
-        left_bytes = host.left_bytes if host is not None and is_known else None
-    if left_bytes is None or left_bytes >= CACHE_RAM_BYTES:
-        return None
-    left_mib = left_bytes // MIB
-    return left_mib if left_mib >= _LEAST_CACHE_MIB else 0
+        left_bytes = candidate.row.devices[-1].left_bytes if candidate.row.devices else None
+    return None if left_bytes is None or left_bytes >= CACHE_RAM_BYTES else left_bytes // MIB
 
 
 def _left_text(left_bytes: int) -> str:
@@ -89,7 +73,7 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("label", ""),
     Figure("model", "model", lambda row: model_name(row.candidate.row.subject)),
     member("quant", "quant", path="candidate.quant", meaning="The QUANT argument."),
-    Figure("options", "options", lambda row: " ".join(row.candidate.options), meaning="Of its placement and -fa."),
+    Figure("options", "options", lambda row: " ".join(row.candidate.options), meaning="Of its placement."),
     Figure("cache", "KV", lambda row: cache_text(row.candidate), meaning="Types of the KV cache."),
     member("tok_s", "tok/s", value_only, "candidate.tok_s", meaning="Speed of each user with a full context.",
            mark=lambda row: speed_mark(row.candidate.tok_s), is_estimate=True),
@@ -99,7 +83,7 @@ FIGURES: tuple[Figure[Listed], ...] = (
                    "is the range over models."),
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
     member("left_bytes", "left", _left_text, "candidate.left_bytes", priority=2),
-    member("max_n_ctx", "max n_ctx", path="candidate.longest_n_ctx", priority=1, meaning="The longest that fits."),
+    member("max_n_ctx", "max n_ctx", path="candidate.max_n_ctx", priority=1, meaning="The longest that fits."),
 )  # fmt: skip
 _TO_GET: Figure[Listed] = member(
     "download_bytes", "download", _download_text, "candidate.download_bytes", priority=3,
@@ -112,97 +96,89 @@ _MORE: tuple[Figure[Listed], ...] = (
            meaning="Seconds of the workload's prompt and answer."),
     member("speed_basis", "speed from", SPEED_FROM.__getitem__, "candidate.speed.tok_s.basis", priority=5),
     member("file_bytes", "file", format_bytes, "candidate.row.file_bytes", priority=6),
-    member("download_bytes", "download", format_bytes, "candidate.download_bytes", priority=7),
+    _TO_GET,
     member("bpw", "BPW", path="candidate.row.bpw", priority=8),
     Figure("missed", "misses",
-           lambda row: ", ".join(each.need for each in row.checked.missed) or row.candidate.row.reason,
+           lambda row: row.candidate.row.reason or ", ".join(each.need for each in row.candidate.missed),
            meaning="The needs that it misses, or why it is not sized."),
 )  # fmt: skip
 _ONLY_JSON: tuple[Figure[Listed], ...] = (
     *(member(path.rpartition(".")[2], path, path=f"candidate.{path}") for path in (
         "row.type_k", "row.type_v", "row.file", "row.provenance", "n_ctx", "row.n_ctx_train", "row.n_params",
         "row.weight_bytes", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "fits", "probed_by",
-        "row.outcome", "row.reason",
+        "row.outcome", "row.reason", "score", "score_source",
     )),
     member("speed_source", "speed", path="candidate.speed.tok_s.source"),
     member("kld_basis", "loss from", path="candidate.loss.basis", meaning="The weakest basis of the loss's parts."),
     member("kld_source", "loss", path="candidate.loss.source"),
     member("weights_kld", "loss of weights", path="candidate.weights_loss", is_estimate=True),
     member("cache_kld", "loss of cache", path="candidate.cache_loss", is_estimate=True),
-    member("meets", "meets", path="checked.meets", meaning="Whether it meets the needs; null if unknown."),
+    member("meets", "meets", path="candidate.meets", meaning="Whether it meets the needs; null if unknown."),
 )  # fmt: skip
 _ALL = (*FIGURES, *_MORE, *_ONLY_JSON)
 
 
 def _figures(pick: Pick, rows: tuple[Listed, ...]) -> list[Figure[Listed]]:
     """Return the figures of a table; the header of the speed says at which context it is."""
-    lengths = {row.candidate.n_ctx // pick.needs.n_slots for row in rows}
-    at = f"tok/s at {format_length(lengths.pop())}" if len(lengths) == 1 else "tok/s at its end"
+    at = f"tok/s at {format_length(max(row.candidate.n_ctx for row in rows) // pick.needs.n_slots)}"
     shown = [each for each in FIGURES if each.key != "model" or pick.has_rivals]
     return [replace(each, header=at) if each.key == "tok_s" else each for each in shown]
 
 
 def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Answer:
     """Return what to run and the command, the pick among its alternatives, and why."""
-    rows = pick.listed[:_MOST_ROWS]
+    rows, every = pick.listed[:_MOST_ROWS], (*pick.listed, *pick.rest)
     shown = _figures(pick, rows)
     if pick.n_current:
         shown = [_TO_GET if each.key == "needed_bytes" else each for each in shown]
-    every = (*pick.listed, *pick.unlisted)
-    mind = notes(pick, budget, commands.notes if commands else ())
     return Answer(
         headline(pick),
         "" if commands is None else commands.llama_server,
         [Table(shown, rows)],
-        mind,
+        notes(pick, budget, commands.notes if commands else ()),
         [
-            Facts([("", text) for text in reason(pick)]),
+            Facts([("", said(pick, each)) for each in pick.why]),
             Facts(_facts(pick, budget, commands)),
             Table(
                 [*_figures(pick, every), *_MORE],
                 every,
                 "all candidates",
-                lambda row: "dim" if row.checked.meets is False else "",
+                lambda row: "dim" if row.candidate.missed else "",
             ),
-            Facts([(f"{number}.", rule) for number, rule in enumerate(RULES, 1)], "rules"),
+            Facts([(f"{number}.", rule) for number, rule in enumerate(_rules(), 1)], "rules"),
         ],
     )
 
 
+def _rules() -> list[str]:
+    return [say(f"pick_rules.{key}", **limits) for key, limits in RULES.items()]
+
+
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:
-    shown = [row.candidate for row in pick.listed]
+    shown, needs = [row.candidate for row in pick.listed], pick.needs
     speeds = [each.speed.tok_s for each in shown if each.speed is not None]
-    needs = pick.needs
-    workload = "workload_longest" if needs.workload.n_depth is None else "workload"
     return [
-        (
-            "workload",
-            say(f"pick.{workload}", **asdict(needs.workload), n_ctx=needs.n_ctx_slot, tok_s=needs.tok_s),
-        ),
-        ("needs", needs_in_brief(needs)),
-        *facts_of(MACHINE_FIGURES, replace(budget, host=pick.main_memory or budget.host)),
+        ("workload", say("pick.workload", **asdict(needs.turn), n_ctx=needs.n_ctx_slot)),
+        *facts_of(MACHINE_FIGURES, budget),
         *dict.fromkeys(("speed", each.source) for each in speeds),
-        *_losses_from(shown),
+        *((f"loss of {candidate_name(own)}", own.loss.source) for own in shown if own.loss),
         *((f"max n_ctx of {candidate_name(own)}", f"run {own.probed_by}") for own in shown if own.probed_by),
-        *dict.fromkeys(("left out", text) for text in _left_out(pick)),
-        *((f"{each.model} GPQA", say("pick.score", **asdict(each))) for each in pick.scores),
+        *(
+            (f"{own.model_key} GPQA", say("pick.score", score=own.score, source=own.score_source))
+            for own in shown
+            if own.score_source
+        ),
         ("download", "" if commands is None else commands.pull),
     ]
 
 
-def _losses_from(shown: Sequence[Candidate]) -> Iterator[tuple[str, str]]:
-    """Yield where the losses of quants and of caches are from, each once."""
-    mains = [(own.quant, own.joint_loss or own.weights_loss) for own in shown]
-    caches = [(f"KV {cache_text(own)}", own.cache_loss) for own in shown if own.cache_loss.high]
-    for name, loss in dict.fromkeys([*mains, *caches]):
-        if loss is not None:
-            yield f"loss of {name}", loss.source
+class SaidReason(msgspec.Struct, frozen=True):
+    """Why a candidate is the pick, or is not."""
 
-
-def _left_out(pick: Pick) -> list[str]:
-    """Return what could not be sized, with the reason."""
-    rows = [each.candidate.row for each in pick.checked]
-    return [f"{row.quant}: {row.reason}" for row in rows if row.outcome is Outcome.FAILED]
+    key: str
+    about: str
+    """The candidate."""
+    text: str
 
 
 _CANDIDATE = figures_type(
@@ -213,10 +189,6 @@ _CANDIDATE = figures_type(
 )
 
 
-def _about(kind: Any, text: str) -> Any:  # noqa: ANN401 - a type
-    return Annotated[kind, Meta(description=text)]
-
-
 PICK = Document(
     "pick",
     "pick [MODEL [QUANT...]]",
@@ -225,28 +197,23 @@ PICK = Document(
         "Pick",
         (),
         records={
-            "answer": _about(str, "What to run, in a sentence."),
-            "pick": _about(_CANDIDATE | None, "The one to run; null if none meets the needs."),
-            "nearest_miss": _about(_CANDIDATE | None, "The nearest miss, if none meets the needs."),
-            "comfortable": _about(bool | None, "Whether its speed is comfortable; null if unknown."),
-            "notes": _about(list[str], "What to mind."),
-            "reasons": _about(list[str], "Why it is the pick, and others are not."),
-            "against": _about(
-                dict[str, str], "The rule against others, by quant or, of several models, by model."
-            ),
+            "answer": str,
+            "pick": _CANDIDATE | None,
+            "nearest_miss": _CANDIDATE | None,
+            "comfortable": bool | None,
+            "notes": list[str],
+            "reasons": list[SaidReason],
             "commands": RunCommands | None,
             "alternatives": list[_CANDIDATE],  # type: ignore[valid-type]
-            "front": _about(list[_CANDIDATE], "Those that no other dominates."),  # type: ignore[valid-type]
-            "candidates": _about(list[_CANDIDATE], "All, by model, cache and quant."),  # type: ignore[valid-type]
-            "instead": _about(str, "The current model to run where this does not fit or is slow."),
-            "scores": _about(
-                list[PublishedScore], "What publishers report of the current models that are shown."
-            ),
-            "changes": _about(list[Change], "What would make the nearest miss fit, best first."),
+            "candidates": list[_CANDIDATE],  # type: ignore[valid-type]
+            "instead": Annotated[
+                str, Meta(description="The current model to run where this does not fit or is slow.")
+            ],
+            "changes": list[Change],
             "needs": Needs,
-            "rules": _about(list[str], "The rules of the pick, in order."),
+            "rules": list[str],
             "machine": MACHINE,
-            "config": _about(EngineConfig, "The engine's settings, by its own names."),
+            "config": EngineConfig,
         },
     ),
 )
@@ -256,45 +223,28 @@ def pick_record(
     pick: Pick, budget: Budget, commands: RunCommands | None, config: EngineConfig
 ) -> dict[str, object]:
     """Return the members of the document."""
-    rows = (*pick.listed, *pick.unlisted)
-    values = {
-        row.candidate.name: figure_values(_ALL, row)
-        | {"checks": row.checked.checks, "notes": list(map(said, row.candidate.row.notes))}
-        for row in rows
-    }
-
-    def of(checked: Checked | None) -> dict[str, object] | None:
-        return None if checked is None else values[checked.candidate.name]
-
+    every = [
+        figure_values(_ALL, row)
+        | {"checks": row.candidate.checks, "notes": list(map(words.said, row.candidate.row.notes))}
+        for row in (*pick.listed, *pick.rest)
+    ]
     return {
         "answer": headline(pick),
-        "pick": of(pick.recommended),
-        "nearest_miss": of(pick.nearest_miss),
+        "pick": every[0] if pick.recommended else None,
+        "nearest_miss": every[0] if pick.nearest_miss else None,
         "comfortable": pick.comfortable,
         "notes": notes(pick, budget),
-        "reasons": reason(pick),
-        "against": _against(pick),
+        "reasons": [
+            SaidReason(each.key, candidate_name(each.about, with_model=pick.has_rivals), said(pick, each))
+            for each in pick.why
+        ],
         "commands": commands,
-        "alternatives": [of(each.checked) for each in pick.alternatives],
-        "front": [values[each.name] for each in pick.front],
-        "candidates": [of(each) for each in pick.checked],
+        "alternatives": every[1 : len(pick.listed)],
+        "candidates": every,
         "instead": pick.instead,
-        "scores": pick.scores,
-        "changes": pick.changes,
+        "changes": pick.nearest_miss.row.changes if pick.nearest_miss else (),
         "needs": pick.needs,
-        "rules": RULES,
+        "rules": _rules(),
         "machine": machine_values(budget),
         "config": config,
-    }
-
-
-def _against(pick: Pick) -> dict[str, str]:
-    """Return the rule against each candidate that one speaks against."""
-    against = [each for each in pick.why if each.key.startswith("pick_against.")]
-    own = pick.best and pick.best.candidate.model_key
-    return {
-        each.about.candidate.quant
-        if each.about.candidate.model_key == own
-        else each.about.candidate.model_key: each.key.partition(".")[2]
-        for each in against
     }

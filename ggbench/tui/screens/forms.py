@@ -174,15 +174,13 @@ _CONTEXTS = ", ".join(
 # fmt: off
 PICK = Form(
     "Needs",
-    "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out."
-    " longest: the longest context answered at 15 tok/s.", (
+    "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out.", (
         FormField("workload", "for", "what the model does", choices=WORKLOADS),
         FormField("given_n_ctx", "context", "what the workload needs", parse_tokens,
               about=f"In tokens, e.g. 32k; a short one shortens the turns. Empty: {_CONTEXTS}."),
-        FormField("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
+        FormField("tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
         FormField("max_loss", "most loss", f"any; over {NOTICED_LOSS:g} nats shows", _number, "{:g}".format),
-        FormField("given_prefer", "prefer", "what decides",
-              choices={"by workload": None, **_same(get_args(Preference))}),
+        FormField("prefer", "prefer", "what decides", choices=_same(get_args(Preference))),
     ),
     Needs(),
     _check_needs,

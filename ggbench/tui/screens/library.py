@@ -272,9 +272,10 @@ ggbench tui --api-key-env VARIABLE."""
 
     def _pick_answer(self, pick: Pick, budget: Budget) -> Answer:
         from ggbench.decisions.pick.show import commands_of, pick_answer
+        from ggbench.sizing.budget import with_main_memory
 
-        best = pick.best if is_runnable(pick) else None
-        return pick_answer(pick, budget, None if best is None else commands_of(best.candidate, budget))
+        best, budget = pick.best if is_runnable(pick) else None, with_main_memory(budget)
+        return pick_answer(pick, budget, None if best is None else commands_of(best, budget))
 
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:

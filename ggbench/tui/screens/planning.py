@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from textual import on
 
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError
 from ggbench.tui.host import RunStored, TaskScreen, host_of
@@ -193,10 +193,9 @@ class PlanScreen(TaskScreen):
     def _plan(self, planner: LibraryPlanner, model: str, quants: Sequence[str], budget: Budget) -> None:
         library = self.library
 
-        def steps() -> Iterator[Checked | tuple[Pick, Sequence[Checked]] | None]:
+        def steps() -> Iterator[Candidate | Pick | None]:
             from ggbench.decisions.pick.checks import check
             from ggbench.decisions.pick.choose import best_way
-            from ggbench.decisions.pick.recommend import ranked
 
             request, pick = library.request(budget), None
 
@@ -209,17 +208,16 @@ class PlanScreen(TaskScreen):
             with self._results() as store, closing(planner.decide(model, quants, request, store)) as made:
                 for candidates in sized(made):
                     yield best_way([check(each, request.needs) for each in candidates], request.needs)
-            if pick is not None:
-                yield pick, ranked(pick)
+            yield pick
             yield None
 
-        def take(step: Checked | tuple[Pick, Sequence[Checked]] | None) -> None:
+        def take(step: Candidate | Pick | None) -> None:
             if step is None:  # the end
                 self.is_planning = False
-            elif isinstance(step, Checked):
+            elif isinstance(step, Candidate):
                 library.add(step)
             else:
-                library.take(*step)
+                library.take(step)
             if not self._is_draw_due:
                 self._is_draw_due = True
                 self.call_later(self._draw)  # once for all rows that have arrived by then

@@ -43,7 +43,7 @@ class QuantsTable(FigureTable[QuantRow]):
         return f"{_MARKED if row.name in self._library.marks else ' '}{PICKED if is_pick else ' '}"
 
     def style_of(self, row: QuantRow) -> str:
-        return "dim" if row.meets is False or row.is_old else ""
+        return "dim" if row.candidate.missed or row.is_old else ""
 
     def show_library(self, library: Library) -> None:
         if self._kept in (None, *self.shown):  # else its row is still to come
