@@ -1,4 +1,4 @@
-"""The state of the Library screen: the needs, the quants of a model in the order of the pick, and the selection."""
+"""The state of the Library screen: the needs, the quants of a model with the pick first, and the selection."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Library:
     def __init__(self) -> None:
         self.entry: ModelEntry | None = None
         self.rows: dict[str, QuantRow] = {}
-        """Quants of the chosen model, by name, in the order of the pick; until it is made, of planning."""
+        """Quants of the chosen model, by name, that of the pick first."""
         self.pick: Pick | None = None
         """None until all quants are planned."""
         self.needs = Needs()
@@ -81,9 +81,7 @@ class Library:
     def best(self) -> QuantRow | None:
         """The quant to run, or what comes nearest."""
         best = None if self.pick is None else self.pick.best
-        return next(
-            (row for row in self.rows.values() if best and row.candidate.name == best.name), None
-        )
+        return next((row for row in self.rows.values() if best and row.candidate.name == best.name), None)
 
     @property
     def picked(self) -> QuantRow | None:

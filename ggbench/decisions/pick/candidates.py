@@ -80,9 +80,9 @@ class Finder:
     def most_bytes(self) -> int:
         """What weights may take of all memory."""
         budget = self.request.budget
-        is_beside = budget.host is not None and budget.on_gpu and not budget.is_unified
-        beside = budget.host.usable_bytes if budget.host is not None and is_beside else 0
-        return budget.usable_bytes + beside
+        if budget.host is None or not budget.on_gpu or budget.is_unified:
+            return budget.usable_bytes
+        return budget.usable_bytes + budget.host.usable_bytes
 
     def of_models(self, models: Iterable[PickedModel]) -> Steps:
         found = list[Candidate]()

@@ -111,8 +111,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     @property
     def turn(self) -> ChatTurn:
-        """The workload's turn as far as the context holds it: after fewer tokens, then with a shorter prompt and answer.
-        """
+        """The workload's turn as the context holds it: after fewer tokens, then with a shorter prompt and answer."""
         own, n_ctx = self.workload, self.n_ctx_slot
         n_prompt = min(own.n_prompt, n_ctx * own.n_prompt // own.n_turn)
         n_gen = min(own.n_gen, n_ctx - n_prompt)

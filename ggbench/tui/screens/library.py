@@ -51,7 +51,7 @@ class LibraryScreen(StartScreen):
     CSS_PATH = "library.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (180, "-huge")]  # noqa: RUF012 - Textual's
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012 - Textual's
-    HELP = """Quants are planned before any download, each run in the best way for your needs, in the order of the pick.
+    HELP = """Quants are planned before any download, each run in the best way for your needs; the pick is first.
 
 ★  the pick; ● is marked, dim misses a need, or is still of former needs
 ~  estimated, ! of a disturbed run, — unknown: b measures it
