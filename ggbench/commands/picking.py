@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_rec
 from ggbench.engines.contract import launch_engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, ExitCode, StoreError, UsageError
+from ggbench.fields import reproduce
 from ggbench.gguf_file.layout import count_params
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
@@ -152,13 +152,11 @@ def _in_form(commands: RunCommands, form: str) -> str:
 
 def _remedy(pick: Pick, request: PickRequest) -> str:
     """Return the first changes with which the nearest miss would fit, and the model to run instead."""
-    needs, ways = pick.needs, list(_ways(pick))
-    options = [word for name, value in request.options for word in (f"--{name}", value)]
-    words = ["ggbench", "pick", *filter(None, [pick.instead]), *options, "-c", str(needs.n_ctx)]
-    words += ["-np", str(needs.n_slots)] if needs.n_slots > 1 else []
-    key = "run_instead" if pick.instead else "no_substitute"
+    ways, key = list(_ways(pick)), "run_instead" if pick.instead else "no_substitute"
+    asked = replace(request.setup, n_ctx=pick.needs.n_ctx)
+    again = reproduce("pick", [*filter(None, [pick.instead])], asked, dict(request.options))
     found = [say("pick.fits_with", changes=" or ".join(ways))] if ways else []
-    return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=shlex.join(words))])
+    return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=again)])
 
 
 def _ways(pick: Pick) -> Iterator[str]:

@@ -107,7 +107,7 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
         r"Error: .*qwen1.5-72b does not fit: .* of main memory short\nHint: it fits with -c \d+; .*\n",
         said.err,
     )
-    assert said.err.endswith("; qwen3.8-27b fits: ggbench pick qwen3.8-27b --gpu rtx-3060 -c 32768\n")
+    assert said.err.endswith("; qwen3.8-27b fits: ggbench pick qwen3.8-27b --gpu rtx-3060 --n-ctx 32768\n")
     assert "all candidates" in ggbench("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "--need-ctx", "32k", "--why").out
 
 

@@ -150,7 +150,7 @@ def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() ->
         (full, typical, "~", "Run q4_k_m: ~24 tok/s (15–40) at 8k, loses little ("),
         (replace(full, is_steady=False, basis="measured"), typical, "!", "Run q4_k_m: !24 tok/s (15–40) at 8k"),
         (Expected(24.0, 23.0, 25.0, "measured", "run 1"), measured_loss(0.1), "",
-         "Run q4_k_m: 24.0 ±1.0 tok/s at 8k, loses what people notice (0.10 nats)."),
+         "Run q4_k_m: 24 tok/s (23–25) at 8k, loses what people notice (0.10 nats)."),
     ):  # fmt: skip
         own = candidate(loss=loss)
         own = replace(own, row=replace(own.row, expected=speed))

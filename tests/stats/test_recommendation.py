@@ -65,7 +65,7 @@ def any_needs(draw: st.DrawFn) -> Needs:
     return Needs(
         WORKLOADS["chat"], draw(st.sampled_from([None, 4096, 16384, 65536])),
         draw(st.sampled_from([None, 8.0, 15.0])), draw(st.sampled_from([0.0, 0.02, 0.2])),
-        draw(st.sampled_from([None, None, "quality", "speed", "context"])),
+        draw(st.sampled_from(["balanced", "balanced", "quality", "speed", "context"])),
     )  # fmt: skip
 
 

@@ -25,8 +25,7 @@ from ggbench.decisions.pick.order import (
 from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.endings import Outcome
 from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS
-from ggbench.show.figure import Value
-from ggbench.units import format_bytes
+from ggbench.units import GIB
 
 _WORTH: dict[Preference, tuple[float, float, float]] = {
     "balanced": (3.0, 1.5, 1.2),
@@ -37,7 +36,7 @@ _WORTH: dict[Preference, tuple[float, float, float]] = {
 _WORTH_LAYERS = 1.5
 """How many times slower at most what has layers in main memory may be than what is whole on the GPUs."""
 
-RULES: Mapping[str, Mapping[str, Value]] = {
+RULES: Mapping[str, Mapping[str, float]] = {
     "needs": {},
     "dominated": {},
     "concessions": {
@@ -52,7 +51,7 @@ RULES: Mapping[str, Mapping[str, Value]] = {
         "layers": _WORTH_LAYERS,
         **{f"{name}_{number}": worth for name in _WORTH for number, worth in enumerate(_WORTH[name])},
     },
-    "strain": {"nats": STRAIN, "room": format_bytes(ROOM_BYTES)},
+    "strain": {"nats": STRAIN, "room": ROOM_BYTES / GIB},
     "slow": {"faster": FASTER},
     "models": {"same": SAME_SIZE, "share": SHARE_OF_SCORED},
 }

@@ -97,7 +97,6 @@ _MORE: tuple[Figure[Listed], ...] = (
     member("speed_basis", "speed from", SPEED_FROM.__getitem__, "candidate.speed.tok_s.basis", priority=5),
     member("file_bytes", "file", format_bytes, "candidate.row.file_bytes", priority=6),
     _TO_GET,
-    member("bpw", "BPW", path="candidate.row.bpw", priority=8),
     Figure("missed", "misses",
            lambda row: row.candidate.row.reason or ", ".join(each.need for each in row.candidate.missed),
            meaning="The needs that it misses, or why it is not sized."),
@@ -105,12 +104,10 @@ _MORE: tuple[Figure[Listed], ...] = (
 _ONLY_JSON: tuple[Figure[Listed], ...] = (
     *(member(path.rpartition(".")[2], path, path=f"candidate.{path}") for path in (
         "row.type_k", "row.type_v", "row.file", "row.provenance", "n_ctx", "row.n_ctx_train", "row.n_params",
-        "row.weight_bytes", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "fits", "probed_by",
+        "row.weight_bytes", "row.bpw", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "fits", "probed_by",
         "row.outcome", "row.reason", "score", "score_source",
     )),
-    member("speed_source", "speed", path="candidate.speed.tok_s.source"),
     member("kld_basis", "loss from", path="candidate.loss.basis", meaning="The weakest basis of the loss's parts."),
-    member("kld_source", "loss", path="candidate.loss.source"),
     member("weights_kld", "loss of weights", path="candidate.weights_loss", is_estimate=True),
     member("cache_kld", "loss of cache", path="candidate.cache_loss", is_estimate=True),
     member("meets", "meets", path="candidate.meets", meaning="Whether it meets the needs; null if unknown."),
@@ -151,7 +148,10 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
 
 
 def _rules() -> list[str]:
-    return [say(f"pick_rules.{key}", **limits) for key, limits in RULES.items()]
+    return [
+        say(f"pick_rules.{key}", **{name: f"{limit:.2g}" for name, limit in limits.items()})
+        for key, limits in RULES.items()
+    ]
 
 
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:
