@@ -113,11 +113,6 @@ _need_options = as_record(
 )
 @option("--local", "Choose among the models on this disk.", is_flag=True)
 @option(
-    "--measure measures",
-    "Time the pick and alternatives, and pick again. At the depth that decides; twins stand for files not here.",
-    is_flag=True,
-)
-@option(
     "--as form",
     "Print only sh, modelfile, preset or llama-swap. llama-server's command, Ollama's Modelfile, a section for"
     " llama-server's --models-preset, or llama-swap's configuration.",
@@ -136,7 +131,6 @@ def command(
     needs_of: Callable[[int], Needs],
     families: tuple[str, ...],
     local: bool,
-    measures: bool,
     form: str | None,
     memory: BudgetOptions,
     no_measure: bool,
@@ -148,8 +142,8 @@ def command(
     """Recommend a model, a quant, a KV cache and a placement.
 
     Without MODEL, the current models of the catalog: the most capable that is comfortable, by its publisher's own
-    score, with the best of the other kind, the fastest, and one with room for a long context. Nothing is measured
-    without --measure. Exit code 3: nothing certainly meets the needs.
+    score, with the best of the other kind, the fastest, and one with room for a long context. Nothing is measured: runs
+    of decode, forecast and quality decide before any estimate. Exit code 3: nothing certainly meets the needs.
 
     Only headers are downloaded. Several ids of the catalog are compared, and without QUANTS all of a repo or
     folder. Of a catalog id, the usual quants are tried, with q4_k_s and iq4_xs if its repo is known to have them:
@@ -166,7 +160,7 @@ def command(
     Otherwise the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches
     beyond the plan.
     """
-    _check(model, families, memory, local=local, measures=measures)
+    _check(model, families, local=local)
     from ggbench.decisions.pick.models import Competitors, of_model, split_ids
     from ggbench.models.reference import parse_model
     from ggbench.sizing.budget import with_main_memory
@@ -175,10 +169,10 @@ def command(
     several, quants = split_ids(model, quants)
     ref = None if model is None or several else parse_model(model, *quants)
     memory = memory.of_model(ref, setup, hub)
-    budget = with_main_memory(memory.budget(setup, measures=measures or not no_measure))
+    budget = with_main_memory(memory.budget(setup, measures=not no_measure))
     draft = find_draft(memory.draft, setup, hub)
     budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
-    from ggbench.commands.picking import find_substitute, measured_pick, run_pick, show_pick, start_allocator
+    from ggbench.commands.picking import find_substitute, run_pick, show_pick, start_allocator
 
     planned: tuple[Target, ...] = ()
     with start_allocator(
@@ -195,21 +189,15 @@ def command(
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
         pick = run_pick(asked, request, allocator, output)
         instead = find_substitute(pick, request, allocator, output) if asked.models else ""
-    if measures:
-        pick = measured_pick(pick, asked, request, draft, hub, output)
     pick = msgspec.structs.replace(pick, instead=instead)
     show_pick(pick, request, output, form, _exit_code(pick, needs))
     raise click.exceptions.Exit(_exit_code(pick, needs))
 
 
-def _check(
-    model: str | None, families: tuple[str, ...], memory: BudgetOptions, *, local: bool, measures: bool
-) -> None:
+def _check(model: str | None, families: tuple[str, ...], *, local: bool) -> None:
     """Raise UsageError for options that exclude each other."""
     if sum((model is not None, bool(families), local)) > 1:
         raise UsageError("MODEL, --family and --local exclude each other", "give one of them")
-    if measures and memory.is_described:
-        raise UsageError("--measure works only on this machine", "omit --gpu, --vram and --ram")
 
 
 def _of_several(

@@ -1,24 +1,20 @@
-"""Run a pick: size what was named, or the current models, and measure the speeds that matter if asked."""
+"""Run a pick: size what was named, or the current models, and print it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.budget_options import dry_allocator
-from ggbench.commands.measuring import measure
-from ggbench.commands.options import HubOptions, MeasureRequest
 from ggbench.commands.output import Output, status_line
-from ggbench.decisions.pick.candidates import PickRequest, decide, next_to_measure
+from ggbench.decisions.pick.candidates import PickRequest, decide
 from ggbench.decisions.pick.models import Competitors
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import is_good
-from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.record import Pick
 from ggbench.decisions.pick.sentences import candidate_name, headline, is_runnable
 from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
 from ggbench.engines.contract import launch_engine
@@ -27,14 +23,11 @@ from ggbench.errors import DoesNotFit, ExitCode, StoreError, UsageError
 from ggbench.fields import reproduce
 from ggbench.gguf_file.layout import count_params
 from ggbench.models.catalog import load_catalog
-from ggbench.models.reference import parse_model
-from ggbench.models.targets import Target, resolve
-from ggbench.runs.experiment import Job, experiment_of
+from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.show.changes import change_text
 from ggbench.show.words import say
 from ggbench.text import in_words
-from ggbench.units import KV_CELLS
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.run_commands import RunCommands
@@ -88,41 +81,6 @@ def find_substitute(pick: Pick, request: PickRequest, allocator: DryAllocator, o
     return found.best.row.model if found.best is not None and is_good(found) else ""
 
 
-def measured_pick(
-    pick: Pick, asked: Competitors, request: PickRequest, draft: Target | None, hub: HubOptions, output: Output
-) -> Pick:
-    """Measure the speeds that matter and pick again, until all are known or the user cancels."""
-    tried = set[tuple[str, ...]]()
-    while (candidate := next_to_measure(pick, tried)) is not None:
-        tried.add(candidate.name)
-        name = candidate_name(candidate)
-        if any(note.key == "plan.scaled" for note in candidate.row.notes):
-            output.notice(f"{name} is not timed: a twin of its mixture needs the file's header")
-            continue
-        output.notice(f"timing {name}")
-        job = _job(candidate, request, hub)
-        asked_for = MeasureRequest(parse_model(*job.target.named), candidate.setup, hub, output)
-        if measure([job], asked_for, is_sweep=True).is_cancelled:
-            break
-        with start_allocator(request.setup, request.budget, draft) as allocator:
-            pick = run_pick(asked, request, allocator, output)
-    return pick
-
-
-def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
-    """Return a decode of one user's answer at its depth if the file is here, or else a forecast from twins."""
-    file, turn = candidate.to_run, request.needs.turn
-    setup = replace(candidate.setup.undrafted(), n_ctx=None, n_seq_max=1, kv_unified=False)
-    settings = dict[str, object]()
-    ref, kind = parse_model(candidate.row.model, candidate.quant).require_gguf().as_twin(), "forecast"
-    if file is not None and file.is_here and file.paths:
-        ref, kind = parse_model(str(file.paths[0])), "decode"
-        settings = {"n_gen": turn.n_gen, "depths": [turn.n_depth + turn.n_prompt]}
-    (target,) = resolve(ref, hub=hub.access())
-    experiment = experiment_of(kind)
-    return Job(experiment, target, setup, msgspec.convert(settings, experiment.settings_type))
-
-
 def show_pick(pick: Pick, request: PickRequest, output: Output, form: str | None, exit_code: ExitCode) -> None:
     """Print the pick; raises DoesNotFit, with how it would, if there is nothing to run."""
     best = pick.best
@@ -152,19 +110,10 @@ def _in_form(commands: RunCommands, form: str) -> str:
 
 def _remedy(pick: Pick, request: PickRequest) -> str:
     """Return the first changes with which the nearest miss would fit, and the model to run instead."""
-    ways, key = list(_ways(pick)), "run_instead" if pick.instead else "no_substitute"
+    changes = () if pick.best is None else pick.best.row.changes
+    ways = [change_text(each) for each in changes if each.fits][:2]
+    key = "run_instead" if pick.instead else "no_substitute"
     asked = replace(request.setup, n_ctx=pick.needs.n_ctx)
     again = reproduce("pick", [*filter(None, [pick.instead])], asked, dict(request.options))
     found = [say("pick.fits_with", changes=" or ".join(ways))] if ways else []
     return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=again)])
-
-
-def _ways(pick: Pick) -> Iterator[str]:
-    """Yield the best change with which the nearest miss would fit, and the context that does."""
-    if pick.best is None:
-        return
-    changes = pick.best.row.changes
-    yield from [change_text(change) for change in changes if change.fits and change.kind != "n_ctx"][:1]
-    each = (pick.best.max_n_ctx or 0) // pick.needs.n_slots // KV_CELLS * KV_CELLS
-    if each:
-        yield f"-c {each * pick.needs.n_slots}"

@@ -94,7 +94,7 @@ def planned(name: str, row: PlanRow, **changes: Any) -> Candidate:  # noqa: ANN4
     """Return a quant with its expected speed and the loss that its bits suggest, unpublished unless changed."""
     speed = None if row.expected is None else TurnSpeed(row.expected, None)
     loss = measured_loss(0.4 / 2 ** (row.bpw or 4.0))
-    n_ctx = row.planned_n_ctx or 0
+    n_ctx = row.used_of(row.planned_n_ctx or 0)
     setup = LlamaConfig(n_ctx=row.n_ctx)
     known: dict[str, Any] = {
         "to_run": FileToRun(row.model, row.quant, repo="maker/small-gguf"), "speed": speed,

@@ -121,7 +121,7 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         assert "for chat, 8,192 tokens, at least 15.0 tok/s" in words
         assert planner.requests[-1].needs == Needs(tok_s=15.0)
         await press(app, pilot, "w", "e", "right", "right", "right")
-        keys = ["down", "down", *["backspace"] * 2, "down", "down", "right", "right", "enter"]
+        keys = ["down", "down", *["backspace"] * 2, "down", "down", "right", "enter"]
         words = await press(app, pilot, *keys)
         assert planner.requests[-1].needs == Needs(WORKLOADS["documents"], prefer="quality")
         assert "for documents, 32,768 tokens, prefers quality" in words
@@ -135,8 +135,8 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         needs = planner.requests[-1].needs
         assert (needs.given_n_ctx, needs.tok_s) == (40 << 10, 15.0)
         words = await press(app, pilot, "e", "left", "enter")
-        assert "for agent, 40,960 tokens, turns after 23,776, at least 15.0 tok/s" in words
-        assert planner.requests[-1].needs.workload.n_depth == 23_776
+        assert "for agent, 40,960 tokens, at least 15.0 tok/s" in words
+        assert planner.requests[-1].needs.turn.n_depth == 23_776
         words = await press(app, pilot, "e", "down", *["backspace"] * 5, *"16k")
         words = " ".join(words.replace("│", " ").split())
         assert "Empty: chat 8,192, coding 65,536, agent 131,072, documents 32,768." in words

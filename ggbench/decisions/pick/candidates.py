@@ -7,7 +7,7 @@ of the model in main memory. Of the catalog's current models only those are plan
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -74,7 +74,7 @@ class Finder:
         """Why variants cannot be planned."""
         self._runs = MachineRuns(store, request.budget, only_steady=True)
         self._variants: dict[tuple[str, ...], Target] = {}
-        """By the names of their candidates."""
+        """The variants by the names of their candidates."""
 
     @property
     def most_bytes(self) -> int:
@@ -219,14 +219,3 @@ def decide(
             n_current=len(asked.entries),
             exactly=finder.exactly,
         )
-
-
-def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate | None:
-    """Return the next candidate whose speed matters but is neither measured nor forecast; None if all are known.
-
-    The recommendation and its alternatives matter, and a nearest miss that misses nothing but a speed.
-    """
-    if pick.nearest_miss and {miss.need for miss in pick.nearest_miss.missed} != {"speed"}:
-        return None
-    left = (each.candidate for each in pick.listed if each.candidate.name not in tried)
-    return next((each for each in left if each.speed is None or not each.speed.tok_s.is_timed), None)

@@ -87,16 +87,9 @@ class Needs(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.n_ctx_slot > LARGEST_N_CTX:
             raise UsageError(f"no context is {self.n_ctx_slot:,} tokens long", f"use at most {LARGEST_N_CTX:,}")
-        if self.tok_s is not None and not 0 < self.tok_s < math.inf:
-            raise UsageError(
-                f"the minimum speed of {self.tok_s:g} tok/s is not above zero",
-                "use tokens/s above 0, e.g. 15",
-            )
-        if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
-            raise UsageError(
-                f"the maximum loss of {self.max_loss:g} nats is not a number of at least 0",
-                "use 0 or more, e.g. 0.05",
-            )
+        for name, value in (("minimum speed", self.tok_s), ("maximum loss", self.max_loss)):
+            if value is not None and not 0 <= value < math.inf:
+                raise UsageError(f"the {name} cannot be {value:g}", "use a number of at least 0")
 
     @property
     def n_ctx(self) -> int:

@@ -44,7 +44,7 @@ class NeedCheck(msgspec.Struct, frozen=True):
     is_met: bool | None
     """Null if unknown."""
     short_by: float = 0.0
-    """By which share a need is missed; for memory, of the budget."""
+    """The share by which a need is missed; for memory, of the budget."""
 
 
 def placement_options(setup: LlamaConfig) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Candidate(msgspec.Struct, frozen=True):
     score_source: str = ""
     """The publisher's card or report that has the score; empty if it is not the model's own."""
     checks: tuple[NeedCheck, ...] = ()
-    """Of each need."""
+    """The check of each need."""
 
     @property
     def setup(self) -> LlamaConfig:
