@@ -190,8 +190,8 @@ def command(
         pick = run_pick(asked, request, allocator, output)
         instead = find_substitute(pick, request, allocator, output) if asked.models else ""
     pick = msgspec.structs.replace(pick, instead=instead)
-    show_pick(pick, request, output, form, _exit_code(pick, needs))
-    raise click.exceptions.Exit(_exit_code(pick, needs))
+    show_pick(pick, request, output, form, _exit_code(pick))
+    raise click.exceptions.Exit(_exit_code(pick))
 
 
 def _check(model: str | None, families: tuple[str, ...], *, local: bool) -> None:
@@ -218,7 +218,7 @@ def _of_several(
     return Competitors((), of_families(families), models_here() if is_here else ())
 
 
-def _exit_code(pick: Pick, needs: Needs) -> ExitCode:
+def _exit_code(pick: Pick) -> ExitCode:
     chosen = pick.recommended
-    misses = chosen is None or not chosen.meets or needs.exceeds(chosen.row.n_ctx_train)
+    misses = chosen is None or not chosen.meets or pick.needs.exceeds(chosen.row.n_ctx_train)
     return plan_exit_code([each.row for each in pick.candidates], misses=misses)

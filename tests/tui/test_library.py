@@ -346,9 +346,7 @@ def test_the_best_models_for_this_machine_are_first_and_renewed(
     speeds = {"vast-72b": 18.0, "small-0.6b": 31.0}
     rows = {name: msgspec.structs.replace(plan_row(name, "q4_k_m", BUDGET), expected=expected(speed))
             for name, speed in speeds.items()}  # fmt: skip
-    planner.best = [
-        msgspec.structs.replace(planned("q4_k_m", row), model_key=name) for name, row in rows.items()
-    ]
+    planner.best = [msgspec.structs.replace(planned("q4_k_m", row), model_key=name) for name, row in rows.items()]
 
     async def steps(app: App, pilot: Page) -> None:
         best = [each for each in tree(app).entries if each.section is Section.BEST]

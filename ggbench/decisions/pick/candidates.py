@@ -58,11 +58,14 @@ class PickRequest(msgspec.Struct, frozen=True):
 
 def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig) -> tuple[KvCacheTypes, ...]:
     """Return the caches to try; without flash attention, only unquantized V. Raises UsageError for none."""
-    found = [KvCacheTypes(type_k, type_v, setup.flash_attn) for type_k, type_v in types]
-    usable = [each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED]
-    if found and not usable:
-        with_cache(setup, found[0]).check()
-    return tuple(usable)
+    usable = tuple(
+        KvCacheTypes(type_k, type_v, setup.flash_attn)
+        for type_k, type_v in types
+        if setup.flash_attn != "off" or type_v in UNQUANTIZED
+    )
+    if types and not usable:
+        with_cache(setup, KvCacheTypes(*types[0], setup.flash_attn)).check()
+    return usable
 
 
 class Finder:
@@ -162,7 +165,7 @@ class Finder:
             cache_loss=cache_loss,
             joint_loss=joint_loss,
             is_mixture=file.n_expert > 0,
-            host_bytes=_host_bytes(found.row),
+            host_bytes=row.devices[-1].needed_bytes if row.is_split and row.devices else None,
         )
 
     def _with_longest(self, found: Candidate, variant: Target) -> Candidate:
@@ -193,11 +196,6 @@ class Finder:
             if is_alike and found.max_n_ctx and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
                 return run.run_id, found.max_n_ctx
         return None, None
-
-
-def _host_bytes(row: PlanRow) -> int | None:
-    """Return the main memory that a part takes beside a GPU; None if all that could be on the GPU is there."""
-    return row.devices[-1].needed_bytes if row.is_split and row.devices else None
 
 
 def decide(

@@ -64,11 +64,10 @@ def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
 
 def level(candidate: Candidate, needs: Needs, prefer: Preference) -> int:
     """Return 0 for a loss that nobody can tell, with room for it; 1 for little; 2 for one that may be noticed or is
-    unknown; 3 for one that is noticed.
+    unknown.
     """
-    concern = concern_of(candidate, needs)
-    if candidate.loss is None or concern != "little":
-        return 3 if concern == "noticed" else 2
+    if candidate.loss is None or concern_of(candidate, needs) != "little":
+        return 2
     return 0 if weighed_loss(candidate, prefer) <= UNNOTICED_LOSS else 1
 
 
@@ -92,15 +91,14 @@ def least_loss(candidate: Candidate, prefer: Preference) -> tuple[bool, float, f
     return False, weighed_loss(candidate, prefer), candidate.loss.value
 
 
-def fastest(candidate: Candidate) -> tuple[bool, float, bool, float, int, tuple[str, ...]]:
+def fastest(candidate: Candidate) -> tuple[bool, float, bool, int, int, tuple[str, ...]]:
     """Order by speed (unknown ones last), then quantization of the cache, context, file size and name."""
-    size, longest = candidate.row.file_bytes or 0, float(candidate.max_n_ctx or 0)
     return (
         candidate.speed is None,
         -pace(candidate),
         candidate.is_cache_quantized,
-        -longest,
-        size,
+        -(candidate.max_n_ctx or 0),
+        candidate.row.file_bytes or 0,
         candidate.name,
     )
 

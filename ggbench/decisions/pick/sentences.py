@@ -142,9 +142,7 @@ def _miss_text(own: Candidate, check: NeedCheck) -> str:
 
 def _amount(check: NeedCheck, value: float) -> Value:
     """Return tokens of context, tok/s or nats."""
-    if check.need == "memory":
-        return round(value)
-    return format_number(value, 2) if check.need == "loss" else value
+    return round(value) if check.need == "memory" else value
 
 
 def is_runnable(pick: Pick) -> bool:
