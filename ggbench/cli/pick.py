@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ggbench.decisions.pick.models import Competitors
     from ggbench.decisions.pick.record import Pick
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.targets import Target
 
 
 _CACHES = "f16,q8_0,q4_0"
@@ -160,8 +159,9 @@ def command(
     Otherwise the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches
     beyond the plan.
     """
-    _check(model, families, local=local)
-    from ggbench.decisions.pick.models import Competitors, of_model, split_ids
+    if sum((model is not None, bool(families), local)) > 1:
+        raise UsageError("MODEL, --family and --local exclude each other", "give one of them")
+    from ggbench.decisions.pick.models import Competitors, of_planned, split_ids
     from ggbench.models.reference import parse_model
     from ggbench.sizing.budget import with_main_memory
 
@@ -172,32 +172,26 @@ def command(
     budget = with_main_memory(memory.budget(setup, measures=not no_measure))
     draft = find_draft(memory.draft, setup, hub)
     budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
-    from ggbench.commands.picking import find_substitute, run_pick, show_pick, start_allocator
+    from ggbench.commands.picking import card_twice, find_substitute, run_pick, show_pick, start_allocator
 
-    planned: tuple[Target, ...] = ()
-    with start_allocator(
-        setup, budget, draft
-    ) as allocator:  # before headers are read: its worker takes a while
+    # the allocator is started before headers are read, as its worker takes a while
+    with start_allocator(setup, budget, draft) as allocator:
         from ggbench.decisions.pick.candidates import PickRequest, caches_of
+        from ggbench.models.targets import resolve_headers
 
         if ref is None:
             asked = _of_several(several, families, quants, local=local, is_here=budget.is_here)
         else:
             with reading_headers(output) as on_progress:
-                planned, models = of_model(ref, hub.access(), on_progress)
-            asked = Competitors(models)
+                planned = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
+            asked = Competitors(of_planned(planned))
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
         pick = run_pick(asked, request, allocator, output)
         instead = find_substitute(pick, request, allocator, output) if asked.models else ""
-    pick = msgspec.structs.replace(pick, instead=instead)
+    twice = card_twice(pick, asked, request, memory, output)
+    pick = msgspec.structs.replace(pick, instead=instead, twice=twice)
     show_pick(pick, request, output, form, _exit_code(pick))
     raise click.exceptions.Exit(_exit_code(pick))
-
-
-def _check(model: str | None, families: tuple[str, ...], *, local: bool) -> None:
-    """Raise UsageError for options that exclude each other."""
-    if sum((model is not None, bool(families), local)) > 1:
-        raise UsageError("MODEL, --family and --local exclude each other", "give one of them")
 
 
 def _of_several(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.budget_options import dry_allocator
+from ggbench.commands.budget_options import BudgetOptions, dry_allocator
 from ggbench.commands.output import Output, status_line
 from ggbench.decisions.pick.candidates import PickRequest, decide
 from ggbench.decisions.pick.models import Competitors
@@ -27,7 +27,9 @@ from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.show.changes import change_text
 from ggbench.show.words import say
+from ggbench.sizing.budget import with_main_memory
 from ggbench.text import in_words
+from ggbench.units import format_length
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.run_commands import RunCommands
@@ -81,6 +83,23 @@ def find_substitute(pick: Pick, request: PickRequest, allocator: DryAllocator, o
     return found.best.row.model if found.best is not None and is_good(found) else ""
 
 
+def card_twice(
+    pick: Pick, asked: Competitors, request: PickRequest, memory: BudgetOptions, output: Output
+) -> str:
+    """Return `rtx-3090x2` if two of the one card that was described hold what one does not; else nothing."""
+    if is_runnable(pick) or not asked.models or len(memory.gpu) != 1:
+        return ""
+    twice = replace(memory, gpu=(f"{memory.gpu[0]}x2",))
+    try:
+        budget = with_main_memory(twice.budget(request.setup, measures=False))
+    except UsageError:  # it describes several already, or no known card
+        return ""
+    with start_allocator(request.setup, budget, None) as allocator:
+        found = run_pick(asked, replace(request, budget=budget), allocator, output)
+    is_whole = found.recommended is not None and not found.recommended.is_split
+    return twice.gpu[0] if is_whole and not budget.is_unified else ""
+
+
 def show_pick(pick: Pick, request: PickRequest, output: Output, form: str | None, exit_code: ExitCode) -> None:
     """Print the pick; raises DoesNotFit, with how it would, if there is nothing to run."""
     best = pick.best
@@ -116,4 +135,6 @@ def _remedy(pick: Pick, request: PickRequest) -> str:
     asked = replace(request.setup, n_ctx=pick.needs.n_ctx)
     again = reproduce("pick", [*filter(None, [pick.instead])], asked, dict(request.options))
     found = [say("pick.fits_with", changes=" or ".join(ways))] if ways else []
+    if pick.twice:
+        found.append(say("pick.fits_twice", twice=pick.twice, n_ctx=format_length(pick.needs.n_ctx)))
     return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=again)])

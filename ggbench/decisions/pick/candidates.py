@@ -111,8 +111,8 @@ class Finder:
             return 0.0
         if over > 0:
             n_out = math.ceil(file.n_layer * over / file.file_bytes)
-            n_gpu_layers = -1 if file.n_expert else max(0, file.n_layer - n_out)
-            setup = replace(setup, n_gpu_layers=n_gpu_layers, n_cpu_moe=n_out if file.n_expert else 0)
+            kept = {"n_cpu_moe": n_out} if file.n_expert else {"n_gpu_layers": max(0, file.n_layer - n_out)}
+            setup = replace(setup, **kept)
         speed = expected_speed(Placement.of(file, setup, budget), self._runs, self.request.needs.n_ctx_slot)
         return math.inf if speed is None else speed.value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -11,7 +11,6 @@ from ggbench.errors import GgbenchError, UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.quants import name_without_quant, plain_quant
-from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
@@ -60,14 +59,6 @@ def scores(entries: Iterable[CatalogModel]) -> dict[str, float]:
 
 def is_mixture(entry: CatalogModel) -> bool:
     return entry.hyper.n_expert > 0
-
-
-def of_model(
-    ref: ModelRef, hub: HubAccess | None = None, on_progress: Callable[[int, int], None] | None = None
-) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
-    """Return the targets of a reference and the models among them. Raises like `resolve_headers`."""
-    planned = resolve_headers(ref, hub=hub, on_progress=on_progress)
-    return planned, of_planned(planned)
 
 
 def of_planned(planned: Sequence[Target]) -> tuple[PickedModel, ...]:

@@ -149,8 +149,6 @@ def parse_workload(text: str) -> ChatTurn:
 def needs_in_brief(needs: Needs) -> str:
     """Return e.g. `chat, 8,192 tokens, at least 10.0 tok/s, KLD up to 0.050, prefers quality`."""
     parts = [needs.workload.name, f"{format_count(needs.n_ctx_slot)} tokens"]
-    if needs.n_slots > 1:
-        parts.append(f"{needs.n_slots} users")
     if needs.tok_s is not None:
         parts.append(f"at least {format_number(needs.tok_s)} tok/s")
     if needs.max_loss is not None:

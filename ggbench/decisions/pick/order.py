@@ -120,7 +120,7 @@ def is_slower(one: Candidate, other: Candidate, ratio: float) -> bool:
     mine, theirs = one.speed.tok_s, other.speed.tok_s
     if ratio * mine.value >= theirs.value:
         return False
-    if mine.basis == theirs.basis and not one.speed.tok_s.is_timed:
+    if mine.basis == theirs.basis and not mine.is_timed:
         return not (theirs.basis == "scaled" and _is_i_quant(other) and not _is_i_quant(one))
     shared = min(mine.high, theirs.high) - max(mine.low, theirs.low)
     return 2 * shared <= max(mine.high - mine.low, theirs.high - theirs.low)

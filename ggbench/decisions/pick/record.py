@@ -226,6 +226,8 @@ class Pick(msgspec.Struct, frozen=True):
     """What would change what a person does, the most important first."""
     instead: str = ""
     """Id of the current model to run where this one does not fit or is slow; empty for none."""
+    twice: str = ""
+    """Two of the described card that hold it where one does not, `rtx-3090x2`; empty for none."""
     n_current: int = 0
     """Current models of the catalog that competed, most of them by theory alone; 0 if the models were named."""
 

@@ -56,8 +56,8 @@ def _cache_ram_mib(candidate: Candidate, budget: Budget) -> int | None:
     if budget.cache_ram_bytes is not None:
         return budget.cache_ram_bytes // MIB
     left_bytes = candidate.left_bytes
-    if budget.on_gpu:
-        left_bytes = candidate.row.devices[-1].left_bytes if candidate.row.devices else None
+    if budget.on_gpu and candidate.row.devices:
+        left_bytes = candidate.row.devices[-1].left_bytes
     return None if left_bytes is None or left_bytes >= CACHE_RAM_BYTES else left_bytes // MIB
 
 
@@ -95,7 +95,6 @@ _MORE: tuple[Figure[Listed], ...] = (
     member("turn_s", "turn s", path="candidate.speed.turn_s", priority=4, is_estimate=True,
            meaning="Seconds of the workload's prompt and answer."),
     member("speed_basis", "speed from", SPEED_FROM.__getitem__, "candidate.speed.tok_s.basis", priority=5),
-    member("file_bytes", "file", format_bytes, "candidate.row.file_bytes", priority=6),
     _TO_GET,
     Figure("missed", "misses",
            lambda row: row.candidate.row.reason or ", ".join(each.need for each in row.candidate.missed),
@@ -103,7 +102,8 @@ _MORE: tuple[Figure[Listed], ...] = (
 )  # fmt: skip
 _ONLY_JSON: tuple[Figure[Listed], ...] = (
     *(member(path.rpartition(".")[2], path, path=f"candidate.{path}") for path in (
-        "row.type_k", "row.type_v", "row.file", "row.provenance", "n_ctx", "row.n_ctx_train", "row.n_params",
+        "row.type_k", "row.type_v", "row.file", "row.file_bytes", "row.provenance", "n_ctx", "row.n_ctx_train",
+        "row.n_params",
         "row.weight_bytes", "row.bpw", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "fits", "probed_by",
         "row.outcome", "row.reason", "score", "score_source",
     )),
