@@ -87,7 +87,7 @@ def card_twice(
     pick: Pick, asked: Competitors, request: PickRequest, memory: BudgetOptions, output: Output
 ) -> str:
     """Return `rtx-3090x2` if two of the one card that was described hold what one does not; else nothing."""
-    if is_runnable(pick) or not asked.models or len(memory.gpu) != 1:
+    if is_runnable(pick) or len(memory.gpu) != 1:
         return ""
     twice = replace(memory, gpu=(f"{memory.gpu[0]}x2",))
     try:

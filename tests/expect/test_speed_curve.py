@@ -153,7 +153,7 @@ def test_noise_as_large_as_a_latency_leaves_a_speed_without_an_upper_end() -> No
 def test_a_prompt_beyond_those_timed_takes_what_their_times_of_a_token_lead_to(
     prefill_ms: tuple[float, ...], prompt_s: float
 ) -> None:
-    """By the parabola of the two longest; no token takes less than in any that was timed."""
+    """The parabola of the two longest says it; no token takes less than in any that was timed."""
     prefills = tuple((n, Estimate(ms, ms, ms)) for n, ms in zip((512, 1024, 2048), prefill_ms, strict=False))
     found = _turn(replace(LINE, prefill_ms=prefills))
     assert found.turn_s is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ggbench.decisions.pick.needs import Concern, Needs, Preference
@@ -135,8 +135,7 @@ def capability(candidate: Candidate) -> tuple[float, int, tuple[object, ...]]:
     return -candidate.score, -candidate.n_params, fastest(candidate)
 
 
-def newest(candidates: Iterable[Candidate]) -> list[Candidate]:
+def newest(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates of models that no other's model supersedes."""
-    found = list(candidates)
-    keys = {each.model_key for each in found}
-    return [each for each in found if not keys & each.superseded_by]
+    keys = {each.model_key for each in candidates}
+    return [each for each in candidates if not keys & each.superseded_by]
