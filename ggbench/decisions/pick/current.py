@@ -7,6 +7,7 @@ about its capability.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,7 @@ def of_current(finder: Finder, asked: Competitors) -> Steps:
 class _Agenda:
     def __init__(self, finder: Finder, asked: Competitors) -> None:
         self._finder, self._needs, self._local = finder, finder.request.needs, asked.local
+        self._least_tok_s = max(self._needs.workload.comfort_tok_s, self._needs.tok_s or 0.0)
         self._catalog = load_catalog()
         self._scores = scores(self._catalog)
         self._n_params = {each.id: count_params(each.hyper) for each in asked.entries}
@@ -82,27 +84,27 @@ class _Agenda:
 
     def until_good(self, entries: Iterable[CatalogModel]) -> Generator[tuple[Candidate, ...]]:
         """Size the first models, until one is good: it meets the needs, is comfortable and loses little."""
-        n_sized, comfort = 0, max(self._needs.workload.comfort_tok_s, self._needs.tok_s or 0.0)
-        for entry in entries:
-            own = yield from self._size(entry, comfort)
-            n_sized += bool(own)
-            if n_sized == _MOST_SIZED or (own and self._is_good(best_way(own, self._needs))):
+        able = (each for each in entries if self._likely_tok_s(each) >= self._least_tok_s)
+        for entry in itertools.islice(able, _MOST_SIZED):
+            own = yield from self._size(entry, self._least_tok_s)
+            if self._is_good(best_way(own, self._needs)):
                 break
 
     def faster_than(self, best: Candidate) -> Generator[tuple[Candidate, ...]]:
-        """Size what is of about the capability of the best, and probably faster."""
-        least, ahead = FASTER * pace(best), []
+        """Size what is of about the capability of the best, and probably faster; where that has a score, scored."""
+        ahead = []
         for entry in self.entries:
             is_as_large = self._n_params[entry.id] >= _FEWER * best.n_params
-            if is_as_large or self._scores[entry.id] >= _AS_GOOD * best.score:
-                ahead.append((self._fastest_tok_s(entry), entry))
+            is_as_good = bool(best.score) and self._scores[entry.id] >= _AS_GOOD * best.score
+            if (is_as_large or is_as_good) and (entry.score or not best.score):
+                ahead.append((self._likely_tok_s(entry), entry))
         for tok_s, entry in sorted(ahead, key=lambda each: -each[0])[:_MOST_FAST]:
-            if tok_s > least:
-                yield from self._size(entry, least)
+            if tok_s > FASTER * pace(best):
+                yield from self._size(entry, self._least_tok_s)
 
     def fastest(self) -> Generator[tuple[Candidate, ...]]:
         """Size the fastest, though they are not comfortable."""
-        for entry in sorted(self.entries, key=self._fastest_tok_s)[-_MOST_FAST:]:
+        for entry in sorted(self.entries, key=self._likely_tok_s)[-_MOST_FAST:]:
             yield from self._size(entry, 0.0)
 
     def _is_good(self, best: Candidate) -> bool:
@@ -117,8 +119,10 @@ class _Agenda:
             self._sized[entry.id] = [check(each, self._needs) for each in found]
         return self._sized[entry.id]
 
-    def _fastest_tok_s(self, entry: CatalogModel) -> float:
-        return max((tok_s for tok_s, _ in self._quants(entry)), default=0.0)
+    def _likely_tok_s(self, entry: CatalogModel) -> float:
+        """Return the speed of the quant that would be sized first, or the most of any if none is comfortable."""
+        speeds = [tok_s for tok_s, _ in self._quants(entry)]
+        return next((each for each in speeds if each >= self._least_tok_s), max(speeds, default=0.0))
 
     def _quants(self, entry: CatalogModel) -> list[tuple[float, PickedModel]]:
         """Return a model with each of its quants that may fit and lose little, and the likely speed: the largest that
