@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from ggbench.commands.budget_options import BudgetOptions, dry_allocator
 from ggbench.commands.output import Output, status_line
-from ggbench.decisions.pick.candidates import PickRequest, decide
+from ggbench.decisions.pick.candidates import PickRequest
+from ggbench.decisions.pick.decide import decide
 from ggbench.decisions.pick.models import Competitors
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import is_good

@@ -53,7 +53,7 @@ class LibraryPlanner:
     def decide(
         self, model: str, quants: Sequence[str], request: PickRequest, store: Store | None
     ) -> Generator[tuple[Candidate, ...], None, Pick | None]:
-        """Yield the candidates of each quant of a model as `candidates.decide`, and return the pick. Close the
+        """Yield the candidates of each quant of a model as `decide.decide`, and return the pick. Close the
         generator to stop early.
 
         Headers are cached until `forget`. A server's models are candidates without a plan, and none is picked. Raises
@@ -62,7 +62,7 @@ class LibraryPlanner:
         if typed_server(model) is not None:
             yield from _served(model, self._server)
             return None
-        from ggbench.decisions.pick.candidates import decide
+        from ggbench.decisions.pick.decide import decide
         from ggbench.decisions.pick.models import Competitors, of_planned
 
         asked = Competitors(of_planned(self._planned(model, tuple(quants))))
@@ -81,7 +81,7 @@ class LibraryPlanner:
 
         It has a worker of its own, as the chosen model is planned meanwhile. Raises DoesNotFit if no model can.
         """
-        from ggbench.decisions.pick.candidates import decide
+        from ggbench.decisions.pick.decide import decide
         from ggbench.decisions.pick.models import Competitors, models_here, of_families
 
         budget, pick = request.budget, None

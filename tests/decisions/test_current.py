@@ -8,7 +8,8 @@ import pytest
 
 from ggbench.commands.output import Output
 from ggbench.commands.picking import find_substitute
-from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of, decide
+from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
+from ggbench.decisions.pick.decide import decide
 from ggbench.decisions.pick.models import Competitors, of_entry, scores
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import recommend

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of, decide
+from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
+from ggbench.decisions.pick.decide import decide
 from ggbench.decisions.pick.models import Competitors, of_planned
 from ggbench.decisions.pick.needs import Needs, parse_workload
 from ggbench.decisions.pick.record import Pick

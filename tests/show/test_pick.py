@@ -239,7 +239,7 @@ def test_what_draws_a_pick_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
     for owner, name in (
         (catalog, "load_catalog"), (Planners, "rows"), (Store, "open"), (choose, "best_of"), (choose, "best_way"),
-        (Needs, "concern"),
+        (Needs, "notices"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, unreachable)
     for each in (pick, nothing):

@@ -1,7 +1,7 @@
 """Find the candidates of a pick: plan every quant of every model with every KV cache, then add speeds and losses.
 
 Of unlike GPUs the fastest are also planned alone. A cache that does not fit on the GPUs is also planned with the least
-of the model in main memory. Of the catalog's current models only those are planned that `current` names.
+of the model in main memory.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from collections.abc import Generator, Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.current import of_current
-from ggbench.decisions.pick.models import Competitors, PickedModel
+from ggbench.decisions.pick.models import PickedModel
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.turn import turn_speed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
@@ -28,9 +26,8 @@ from ggbench.expect.speed import expected_curves, expected_speed, speed_at
 from ggbench.models.targets import Target
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
-from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan import Planners, PlanRequest, with_cache
+from ggbench.sizing.plan import Planners, with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.text import sanitize
 
@@ -196,24 +193,3 @@ class Finder:
             if is_alike and found.max_n_ctx and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
                 return run.run_id, found.max_n_ctx
         return None, None
-
-
-def decide(
-    asked: Competitors, request: PickRequest, allocator: DryAllocator, store: Store | None
-) -> Generator[tuple[Candidate, ...], None, Pick]:
-    """Yield the candidates of each quant as soon as they are sized; return the pick.
-
-    A quant that cannot be planned becomes a candidate with the reason; if none can, the first error is raised. Results
-    come from the store, if there is one. Raises DoesNotFit if no current model fits.
-    """
-    with Planners(allocator, PlanRequest(request.budget, request.setup, request.options)) as planners:
-        finder = Finder(request, planners, store)
-        found = yield from of_current(finder, asked) if asked.entries else finder.of_models(asked.models)
-        if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
-            raise finder.errors[0]
-        return recommend(
-            found,
-            request.needs,
-            n_current=len(asked.entries),
-            exactly=finder.exactly,
-        )

@@ -119,14 +119,6 @@ class Needs(msgspec.Struct, frozen=True):
         """Return whether people notice a loss, or --max-loss excludes it; published losses are rounded to the limit."""
         return nats > self.max_loss if self.max_loss is not None else nats >= NOTICED_LOSS
 
-    def concern(self, nats: float, at_most: float) -> Concern:
-        """Return whether people notice a loss of these nats; if not, whether they do of what it stays below in four of
-        five cases.
-        """
-        if self.notices(nats):
-            return "noticed"
-        return "may" if self.notices(at_most) else "little"
-
 
 _TURN = re.compile(r"(?P<prompt>[^+@]+)\+(?P<gen>[^+@]+)(?:@(?P<depth>[^+@]+))?")
 

@@ -48,8 +48,12 @@ def concessions(candidate: Candidate, needs: Needs) -> Concessions:
 
 
 def concern_of(candidate: Candidate, needs: Needs) -> Concern:
-    """Return how much of its loss people notice; of unknown weights, of its cache's."""
-    return needs.concern((candidate.loss or candidate.cache_loss).value, candidate.cautious_loss)
+    """Return whether people notice its loss, of unknown weights its cache's; if not, whether they do of what that stays
+    below in four of five cases.
+    """
+    if needs.notices((candidate.loss or candidate.cache_loss).value):
+        return "noticed"
+    return "may" if needs.notices(candidate.cautious_loss) else "little"
 
 
 def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:

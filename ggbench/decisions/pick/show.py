@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from ggbench.decisions.pick.choose import RULES
@@ -142,14 +139,15 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
                 "all candidates",
                 lambda row: "dim" if row.candidate.missed else "",
             ),
-            Facts([(f"{number}.", rule) for number, rule in enumerate(_rules(), 1)], "rules"),
+            Facts(_rules(), "rules"),
         ],
     )
 
 
-def _rules() -> list[str]:
+def _rules() -> list[tuple[str, str]]:
+    """Return the names of the rules, and their sentences with their limits."""
     return [
-        say(f"pick_rules.{key}", **{name: f"{limit:.2g}" for name, limit in limits.items()})
+        (key, say(f"pick_rules.{key}", **{name: f"{limit:.2g}" for name, limit in limits.items()}))
         for key, limits in RULES.items()
     ]
 
@@ -206,12 +204,9 @@ PICK = Document(
             "commands": RunCommands | None,
             "alternatives": list[_CANDIDATE],  # type: ignore[valid-type]
             "candidates": list[_CANDIDATE],  # type: ignore[valid-type]
-            "instead": Annotated[
-                str, Meta(description="The current model to run where this does not fit or is slow.")
-            ],
+            "instead": str,
             "changes": list[Change],
             "needs": Needs,
-            "rules": list[str],
             "machine": MACHINE,
             "config": EngineConfig,
         },
@@ -244,7 +239,6 @@ def pick_record(
         "instead": pick.instead,
         "changes": pick.nearest_miss.row.changes if pick.nearest_miss else (),
         "needs": pick.needs,
-        "rules": _rules(),
         "machine": machine_values(budget),
         "config": config,
     }

@@ -1,5 +1,6 @@
-"""Choose which of the catalog's current models to size, as sizing all takes a minute; the rules choose among these.
+"""Decide what to run: find the candidates of all that compete, and recommend one.
 
+Of the catalog's current models not all are sized, as that takes a minute; the rules choose among those that are.
 Of dense models and of mixtures of experts apart, those that may be comfortable are sized in the order of capability,
 until one is good. Then those are of which bandwidth and others' rows expect more speed than of the best, if they are of
 about its capability.
@@ -9,24 +10,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ggbench.decisions.pick.candidates import Finder, PickRequest, Steps
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.choose import best_of, best_way, surest
 from ggbench.decisions.pick.models import Competitors, PickedModel, is_mixture, of_entry, scores
 from ggbench.decisions.pick.order import FASTER, concessions, pace
-from ggbench.decisions.pick.record import Candidate
+from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.engines.endings import Outcome
 from ggbench.errors import DoesNotFit
 from ggbench.expect.loss import cautious, expected_loss
 from ggbench.gguf_file.layout import count_params
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.targets import Target
+from ggbench.runs.store.database import Store
 from ggbench.show.words import say
-
-if TYPE_CHECKING:
-    from ggbench.decisions.pick.candidates import Finder, Steps
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import Planners, PlanRequest
 
 _FEWER = 0.5
 """Share of the parameters of the best from which another model is of about its capability."""
@@ -42,7 +45,28 @@ _LEAST_BITS = 4.5
 """Bits per weight of the smallest quants that lose little, about."""
 
 
-def of_current(finder: Finder, asked: Competitors) -> Steps:
+def decide(
+    asked: Competitors, request: PickRequest, allocator: DryAllocator, store: Store | None
+) -> Generator[tuple[Candidate, ...], None, Pick]:
+    """Yield the candidates of each quant as soon as they are sized; return the pick.
+
+    A quant that cannot be planned becomes a candidate with the reason; if none can, the first error is raised. Results
+    come from the store, if there is one. Raises DoesNotFit if no current model fits.
+    """
+    with Planners(allocator, PlanRequest(request.budget, request.setup, request.options)) as planners:
+        finder = Finder(request, planners, store)
+        found = yield from _of_current(finder, asked) if asked.entries else finder.of_models(asked.models)
+        if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
+            raise finder.errors[0]
+        return recommend(
+            found,
+            request.needs,
+            n_current=len(asked.entries),
+            exactly=finder.exactly,
+        )
+
+
+def _of_current(finder: Finder, asked: Competitors) -> Steps:
     """Yield the candidates of each quant as soon as they are sized; return all. Raises DoesNotFit if nothing fits."""
     agenda = _Agenda(finder, asked)
     for kind in (False, True):
