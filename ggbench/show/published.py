@@ -45,7 +45,7 @@ _CONDITIONS: Sequence[Figure[PublishedRow]] = (
     member("system", "system", priority=3),
     member("quant", "quant"),
     _CACHE,
-    member("imatrix", "imatrix", priority=4),
+    member("imatrix", "imatrix", priority=1),
     member("text", "text", priority=5),
     member("device", "device", priority=4),
     *(member(key, header, priority=priority) for key, header, priority in (
