@@ -60,7 +60,7 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
         (["decode", "m", "-n", "2147483647"], "llama.cpp's maximum is 2,147,483,392", "fewer tokens"),
         (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is not a size", "Gb and gbps are bits"),
         (["twin", "org/name"], "no model named 'org/name'", "ggbench models"),
-        (["decode", "m", "--n-batches", "8"], "'--cache', '--n-batch', '--n-ubatch'", "see: ggbench decode --help"),
+        (["decode", "m", "--n-batches", "8"], "'--n-batch', '--n-ubatch'", "see: ggbench decode --help"),
         (["models", "a/b/c"], "a/b/c is not a repo", "org/name"),
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
         (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 is too small for the 125 tokens", "omit --n-ctx"),
