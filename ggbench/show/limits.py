@@ -116,8 +116,6 @@ _HARDWARE: Sequence[Figure[Hardware]] = (
 
 _COUNTS: Sequence[Figure[Parameters]] = (
     member("total", "parameters", format_params),
-    member("lm_head", "in lm_head", format_params),
-    member("embedding", "in embedding", format_params),
     member("active", "active", format_params),
 )
 _CACHE: Sequence[Figure[KvCache]] = (

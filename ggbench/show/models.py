@@ -227,7 +227,6 @@ HEADER = (
 _SHAPE = (
     member("n_layer", "layers"),
     member("n_embd", "width", priority=1),
-    Figure[ModelFile]("n_head", "heads", lambda file: _range(file.n_head), priority=2),
     Figure[ModelFile]("n_head_kv", "KV heads", lambda file: _range(file.n_head_kv), priority=1),
     Figure[ModelFile]("n_expert", "experts", lambda file: file.n_expert or None),
     Figure[ModelFile]("n_expert_used", "used a token", lambda file: file.n_expert_used or None),

@@ -144,7 +144,6 @@ _KINDS: Sequence[Figure[tuple[str, int, Estimate]]] = (
 _ACCEPTANCES: Sequence[Figure[AcceptanceRow]] = (
     *(member(key, header, priority=priority) for key, header, priority in (
         ("kind", "drafts", 0), ("target", "target", 0), ("draft", "draft", 4), ("task", "task", 2), ("n_draft", "k", 0),
-        ("printed", "printed", 3),
     )),
     member("acceptance", "accepted", format_percent),
 )  # fmt: skip
