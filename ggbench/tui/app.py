@@ -32,14 +32,7 @@ from ggbench import paths
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, UsageError
 from ggbench.files import replace_file
-from ggbench.tui.host import (
-    ModelsChanged,
-    PullsChanged,
-    QueueChanged,
-    RunsOpened,
-    RunStored,
-    Services,
-)
+from ggbench.tui.host import ModelsChanged, PullsChanged, QueueChanged, RunsOpened, RunStored, Services
 from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, KeyHandled, Palette
 from ggbench.tui.widgets.bars import TopLine
 
@@ -83,31 +76,21 @@ class GgbenchApp(App[None]):
     """Each screen sets the focus itself, as Textual would choose the filter, the first widget."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "1", "switch_mode('library')", "Library", show=False, tooltip="Choose a model and plan its quants"
+            "1", "switch_mode('library')", "Library", show=False, tooltip="Choose a model, plan its quants"
         ),
+        Binding("2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs and downloads"),
         Binding(
-            "2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs and downloads of this session"
+            "3", "switch_mode('results')", "Results", show=False, tooltip="Open, compare, save stored runs"
         ),
-        Binding(
-            "3", "switch_mode('results')", "Results", show=False, tooltip="Stored runs: open, compare, save"
-        ),
-        Binding(
-            "question_mark", "show_help", "Help", key_display="?", tooltip="Keys, and what the numbers mean"
-        ),
+        Binding("?", "show_help", "Help", tooltip="Keys, and what the numbers mean"),
         Binding("q", "leave", "Quit", tooltip="Quit; asks while something runs"),
-        Binding(
-            "ctrl+p", "command_palette", "All", priority=True, tooltip="Search all actions, and the themes"
-        ),
+        Binding("ctrl+p", "command_palette", "All", priority=True, tooltip="Search all actions and themes"),
     ]
 
     machine_text: reactive[str] = reactive("", layout=False)
 
     def __init__(
-        self,
-        services: Services,
-        *,
-        opens: Path | str | None = None,
-        opens_quant: str | None = None,
+        self, services: Services, *, opens: Path | str | None = None, opens_quant: str | None = None
     ) -> None:
         """`opens` is the model to open first, at `opens_quant`."""
         super().__init__()

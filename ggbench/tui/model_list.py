@@ -134,9 +134,8 @@ def lines_of(entries: Iterable[ModelEntry]) -> Iterator[ListLine]:
         for family, models in groupby(members, key=lambda entry: entry.family):
             alike = list(models)
             if len(alike) == 1:
-                yield _model_line(1, alike[0])._replace(
-                    title=f"  {alike[0].title}"
-                )  # below the families' names
+                line = _model_line(1, alike[0])
+                yield line._replace(title=f"  {line.title}")  # below the families' names
             else:
                 yield ListLine(1, alike[0].family_key, sanitize(family), format_count(len(alike)))
                 yield from (_model_line(2, entry) for entry in alike)

@@ -40,10 +40,7 @@ from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
 ReportForm: TypeAlias = Literal["html", "csv"]
-_FORMS: dict[ReportForm, str] = {
-    "html": "h  HTML: a report, one file",
-    "csv": "c  CSV: the table",
-}
+_FORMS: dict[ReportForm, str] = {"html": "h  HTML: a report, one file", "csv": "c  CSV: the table"}
 Answer = TypeVar("Answer")
 
 
@@ -156,9 +153,7 @@ class SaveChoice(Dialog["ReportForm | None"]):
 
 
 class HelpScreen(Dialog[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,enter", "dismiss", "Close"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "Close")]
 
     def __init__(self, about: Screen[Any]) -> None:
         super().__init__()

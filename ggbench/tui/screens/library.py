@@ -63,50 +63,15 @@ ggbench tui --api-key-env VARIABLE."""
         Binding("w,P", "why", "Why", tooltip="The pick with its alternatives, and what is behind it"),
         Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant"),
-        Binding(
-            "b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality, …"
-        ),
-        Binding(
-            "a",
-            "apply_tuned",
-            "Apply tuned",
-            show=False,
-            tooltip="Set the options to those found by a tune (b)",
-        ),
-        Binding(
-            "y", "copy", "Copy", show=False, tooltip="Copy the llama-server command of the quant as planned"
-        ),
+        Binding("b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one"),
+        Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Take the options that a tune found"),
+        Binding("y", "copy", "Copy", show=False, tooltip="Copy the command that runs the quant as planned"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
-        Binding(
-            "left_square_bracket",
-            "change_n_ctx(-1)",
-            "Half the context",
-            show=False,
-            key_display="[",
-            tooltip="Need half the context",
-        ),
-        Binding(
-            "right_square_bracket",
-            "change_n_ctx(1)",
-            "Twice the context",
-            show=False,
-            key_display="]",
-            tooltip="Need twice the context",
-        ),
-        Binding(
-            "slash",
-            "filter",
-            "Filter",
-            key_display="/",
-            tooltip="Filter the models, add a path, search the Hub",
-        ),
+        Binding("[", "change_n_ctx(-1)", "Less context", show=False, tooltip="Need half the context"),
+        Binding("]", "change_n_ctx(1)", "More context", show=False, tooltip="Need twice the context"),
+        Binding("/", "filter", "Filter", tooltip="Filter the models, add a path, search the Hub"),
         Binding("g", "choose_card", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
-        Binding(
-            "o",
-            "choose_options",
-            "Options",
-            tooltip="Memory limit, KV types, n_ctx and more, of plans and runs",
-        ),
+        Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types and more, of plans and runs"),
         Binding("tab,shift+tab", "other_part", show=False),
         Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
         Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
@@ -299,9 +264,8 @@ ggbench tui --api-key-env VARIABLE."""
         return "" if commands is None else commands.llama_server
 
     def action_filter(self) -> None:
-        self.set_focus(
-            self._left.input
-        )  # immediate, unlike `focus()`: letters typed right after belong to the filter
+        # immediate, unlike `focus()`: letters typed right after belong to the filter
+        self.set_focus(self._left.input)
 
     def action_leave(self) -> None:
         """Close the answer, go from the quants to the models, or clear the filter of the models."""

@@ -19,9 +19,7 @@ class AnswerPane(VerticalScroll, can_focus=True):
     AnswerPane { height: 1fr; overflow-x: auto; padding: 0 1; & > Static { height: auto; } }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "w", "why", "Why", tooltip="Show or hide what is behind the answer: sources, rules, all details"
-        ),
+        Binding("w", "why", "Why", tooltip="Show or hide sources, rules and all details of the answer")
     ]
 
     def __init__(self, answer: Answer, *, why: bool = False) -> None:

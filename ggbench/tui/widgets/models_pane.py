@@ -167,11 +167,8 @@ class ModelsPane(Vertical):
     """The list and its filter, which also adds places and searches the Hub."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "d,delete", "remove_place", "Remove", show=False,
-            tooltip="Remove an added place or server from the list; files stay",
-        ),
-    ]  # fmt: skip
+        Binding("d,delete", "remove_place", "Remove", show=False, tooltip="Forget an added place; files stay")
+    ]
 
     @dataclass
     class ModelChosen(Message):

@@ -20,14 +20,7 @@ from ggbench.text import sanitize, shorten, shorten_middle
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import QueueItem
 from ggbench.tui.work_queue import GLYPHS, Item, PullItem, WorkItem, WorkState
-from ggbench.units import (
-    format_bytes,
-    format_count,
-    format_duration,
-    format_fixed,
-    format_ms,
-    format_percent,
-)
+from ggbench.units import format_bytes, format_count, format_duration, format_fixed, format_ms, format_percent
 
 if TYPE_CHECKING:
     from ggbench.machine.records import GpuReading, MachineReading
