@@ -1,4 +1,4 @@
-"""Dialogs over a screen: a question, a format to save in, a card to plan for, and help.
+"""Dialogs over a screen: a question, a card to plan for, and help.
 
 A click may arrive again after the answer; Textual would then dismiss the screen below, or quit the app.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from rich.text import Text
@@ -35,12 +34,10 @@ from ggbench.show.plan import PLAN_FIGURES
 from ggbench.show.run_figures import figures
 from ggbench.sizing.budget import described_budget, host_text, with_main_memory
 from ggbench.sizing.plan_record import Budget
-from ggbench.text import has_words, sanitize, shorten
+from ggbench.text import has_words, shorten
 from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
-ReportForm: TypeAlias = Literal["html", "csv"]
-_FORMS: dict[ReportForm, str] = {"html": "h  HTML: a report, one file", "csv": "c  CSV: the table"}
 Answer = TypeVar("Answer")
 
 
@@ -119,37 +116,6 @@ class ConfirmScreen(Dialog[bool]):
     @on(Button.Pressed)
     def _answer_with_button(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "yes")
-
-
-class SaveChoice(Dialog["ReportForm | None"]):
-    """Returns the format, or None if closed."""
-
-    AUTO_FOCUS = "OptionList"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss", "Close"),
-        Binding("c", "choose('csv')", "CSV"),
-        Binding("h", "choose('html')", "HTML"),
-    ]
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self._what = what
-
-    def compose(self) -> ComposeResult:
-        folder = "the current folder"
-        with contextlib.suppress(OSError):  # it was removed
-            folder = sanitize(str(Path.cwd()))
-        with Vertical(classes="dialog"):
-            yield Static(f"Save {self._what}", markup=False)
-            yield OptionList(*_FORMS.values(), markup=False)
-            yield Static(f"saved in {folder}; esc closes", classes="note", markup=False)
-
-    @on(OptionList.OptionSelected)
-    def _choose(self, event: OptionList.OptionSelected) -> None:
-        self.action_choose(list(_FORMS)[event.option_index])
-
-    def action_choose(self, form: ReportForm) -> None:
-        self.dismiss(form)
 
 
 class HelpScreen(Dialog[None]):

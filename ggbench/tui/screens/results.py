@@ -27,7 +27,7 @@ from ggbench.show.listed_runs import ListedRun, SavedRun
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize
 from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
-from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
+from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.stored_runs import MOST_LISTED, by_model, describe_runs, read_runs, stored_target
 from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage
 from ggbench.tui.widgets.curves_plot import CurvesPlot
@@ -68,7 +68,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
             tooltip="Filter by words of model, kind, outcome or date",
         ),
         Binding("d,delete", "delete", "Delete", tooltip="Delete the runs"),
-        Binding("s", "save", "Save", tooltip="Save the runs as HTML or CSV"),
+        Binding("s", "save", "Save", tooltip="Save a report of the runs as HTML"),
         Binding(
             "y", "copy", "Copy", tooltip="Copy the commands that repeat the runs, or a comparison as Markdown"
         ),
@@ -162,20 +162,16 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
             self.status.copy_commands(*(run.stored.command for run in runs))
 
     def action_save(self) -> None:
-        runs = self._selected
-        run_ids = [run.run_id for run in runs]
+        """Save a report of the runs in the current folder."""
+        run_ids = [run.run_id for run in self._selected]
 
-        def ask(form: ReportForm | None) -> None:
-            if form is not None:
-                self.perform("save", lambda: save(form), lambda lines: self.status.show(*lines))
-
-        def save(form: ReportForm) -> Iterator[list[str]]:
+        def save() -> Iterator[list[str]]:
             from ggbench.formats.report import save_report
 
-            yield [f"Saved {save_report(self._load(run_ids), f'.{form}', Path.cwd())}"]
+            yield [f"Saved {save_report(self._load(run_ids), '.html', Path.cwd())}"]
 
-        if runs:
-            self.app.push_screen(SaveChoice(describe_runs(runs)), ask)
+        if run_ids:
+            self.perform("save", save, lambda lines: self.status.show(*lines))
 
     def action_delete(self) -> None:
         """Delete the runs after a question."""
