@@ -81,7 +81,7 @@ def test_the_most_capable_current_model_is_picked(
     found = current_pick(machine, workload, engine)
     assert found.recommended is not None and found.comfortable
     assert found.recommended.row.model == pick
-    assert {each.label: each.candidate.row.model for each in found.alternatives} == beside
+    assert {each.label: each.candidate.row.model for each in found.listed[1:]} == beside
     assert all(each.candidate.score_source for each in found.listed)
     assert found.listed[0].label == "→ most capable"
     assert found.n_models <= 6 < found.n_current == len(load_catalog().current)

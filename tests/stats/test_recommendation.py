@@ -88,7 +88,7 @@ def test_the_recommendation_is_never_dominated_and_meets_every_need(found: list[
     assert own.meets is not False
     assert own.meets or not any(each.meets for each in checked)
     assert own.meets is None or (chosen.max_n_ctx or 0) >= needs.n_ctx
-    for alternative in pick.alternatives:
+    for alternative in pick.listed[1:]:
         assert alternative.candidate.meets is not False
         assert not any(dominates(each, alternative.candidate) for each in found)
 
@@ -101,7 +101,7 @@ def test_rows_that_are_dominated_change_nothing(found: list[Candidate], needs: N
     added = [each for each in added if any(dominates(one, each) for one in found)]
     again = recommend(data.draw(st.permutations([*found, *added])), needs)
     assert _chosen(again) == _chosen(pick)
-    assert [each.candidate for each in again.alternatives] == [each.candidate for each in pick.alternatives]
+    assert [each.candidate for each in again.listed[1:]] == [each.candidate for each in pick.listed[1:]]
 
 
 def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
@@ -131,7 +131,7 @@ def test_quality_takes_the_least_loss_then_the_faster() -> None:
     pick = recommend(found, Needs(prefer="quality"))
     assert pick.recommended is not None
     assert pick.recommended.row.quant == "q6_k"
-    assert [(each.label, each.candidate.row.quant) for each in pick.alternatives] == [("faster", "q4_k_m")]
+    assert [(each.label, each.candidate.row.quant) for each in pick.listed[1:]] == [("faster", "q4_k_m")]
     assert _against(pick) == {"q8_0": "slower", "q4_k_m": "loses"}
 
 
@@ -295,7 +295,7 @@ def test_estimates_of_one_kind_share_their_error_and_compare_by_their_ratio() ->
     assert _chosen(recommend(found, Needs(prefer="speed"))) == whole
     by_quality = recommend(found, Needs(prefer="quality"))
     assert _chosen(by_quality) == finer
-    assert [each.candidate.name for each in by_quality.alternatives if each.label == "all on GPU"] == [whole.name]
+    assert [each.candidate.name for each in by_quality.listed[1:] if each.label == "all on GPU"] == [whole.name]
 
 
 def test_quality_does_not_take_a_coarser_quant_for_its_better_cache_or_wide_typical_loss() -> None:
@@ -374,7 +374,7 @@ def test_between_a_dense_model_and_a_mixture_of_its_size_speed_decides_not_param
     assert found.recommended is not None
     assert (found.recommended.model_key, _rules(found)) == ("35b-a3b", ["faster", "loss"])
     assert [each.key for each in found.why if each.about.model_key == "4b"] == ["pick_against.smaller"]
-    assert (found.alternatives[0].label, found.alternatives[0].candidate.model_key) == ("dense", "27b")
+    assert (found.listed[1:][0].label, found.listed[1:][0].candidate.model_key) == ("dense", "27b")
     assert _picked([replace(dense, speed=turn_of(90)), mixture, small], Needs()) == "27b"
     assert _picked([dense, mixture, small], Needs(prefer="quality")) == "27b"
     assert _picked([mixture, small], Needs()) == "35b-a3b"
@@ -435,7 +435,7 @@ def test_by_bytes_alone_an_i_quant_is_not_faster() -> None:
     coarse = candidate("q4_k_m", loss=0.03, tok_s=turn_of(30, 0.3, "scaled"))
     iq = candidate("iq4_xs", loss=0.035, tok_s=turn_of(33, 0.3, "scaled"))
     pick = recommend([iq, coarse], Needs(prefer="quality"))
-    assert _chosen(pick) == coarse and not [each for each in pick.alternatives if each.label == "faster"]
+    assert _chosen(pick) == coarse and not [each for each in pick.listed[1:] if each.label == "faster"]
 
 
 def test_beside_a_part_in_main_memory_the_best_that_is_whole_on_the_gpu_is_an_alternative() -> None:
@@ -445,9 +445,9 @@ def test_beside_a_part_in_main_memory_the_best_that_is_whole_on_the_gpu_is_an_al
     coarser = replace(candidate("iq1_m", loss=0.9, tok_s=100), is_mixture=True)
     pick = recommend([split, whole, coarser], Needs())
     assert _chosen(pick) == split
-    assert [(each.label, each.candidate.name) for each in pick.alternatives] == [("all on GPU", whole.name)]
+    assert [(each.label, each.candidate.name) for each in pick.listed[1:]] == [("all on GPU", whole.name)]
     dense = replace(_placed(split, LlamaConfig(n_ctx=8192, n_gpu_layers=20)), is_mixture=False)
-    [other] = recommend([dense, replace(whole, is_mixture=False)], Needs()).alternatives
+    [other] = recommend([dense, replace(whole, is_mixture=False)], Needs()).listed[1:]
     assert (other.label, other.candidate.quant) == ("all on GPU", "q2_k")
 
 

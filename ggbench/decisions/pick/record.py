@@ -251,10 +251,6 @@ class Pick(msgspec.Struct, frozen=True):
         return None if self.recommended else self.best
 
     @property
-    def alternatives(self) -> tuple[Listed, ...]:
-        return self.listed[1:]
-
-    @property
     def n_models(self) -> int:
         """Number of different models."""
         return len({each.model_key for each in self.candidates})

@@ -53,8 +53,8 @@ def _cache_ram_mib(candidate: Candidate, budget: Budget) -> int | None:
     if budget.cache_ram_bytes is not None:
         return budget.cache_ram_bytes // MIB
     left_bytes = candidate.left_bytes
-    if budget.on_gpu and candidate.row.devices:
-        left_bytes = candidate.row.devices[-1].left_bytes
+    if budget.on_gpu:
+        left_bytes = candidate.row.devices[-1].left_bytes if candidate.row.devices else None
     return None if left_bytes is None or left_bytes >= CACHE_RAM_BYTES else left_bytes // MIB
 
 
