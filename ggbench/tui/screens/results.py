@@ -226,10 +226,10 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
                     self._repeated.remove(item.id)
                     marks.add(item.run_id)
             table.runs = by_model(runs)
-            table.marks = frozenset(marks & {run.run_id for run in runs})
+            self._show()
+            table.mark(marks & {run.run_id for run in runs})
             if notices:
                 self.status.show(*notices)
-            self._show()
 
         self.perform("list", read, show)
 

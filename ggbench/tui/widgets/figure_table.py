@@ -64,6 +64,12 @@ class FigureTable(DataTable[Text], Generic[Row]):
         if key in self.shown:
             self.move_cursor(row=self.get_row_index(key))
 
+    def draw_marks(self, key: str) -> None:
+        """Draw only the marks of a row again."""
+        cell = self.get_cell(key, "0")
+        cell.plain = f"{self.marks_of(self.shown[key]):{_MARKS}}{cell.plain[_MARKS:]}"
+        self.update_cell(key, "0", cell)
+
     def on_resize(self) -> None:
         self.draw()
 

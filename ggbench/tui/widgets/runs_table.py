@@ -60,8 +60,6 @@ class RunsTable(FigureTable[ListedRun]):
         super().__init__(_FIGURES, id=id)
         self.border_subtitle = "⏎ open · ␣ mark · c compare · b again · s save · y copy · d delete"
         self.runs: Sequence[ListedRun] = ()
-        self.words = ""
-        """The filter."""
         self.marks: frozenset[int] = frozenset()
         """Ids of the marked runs, including hidden ones."""
 
@@ -75,7 +73,10 @@ class RunsTable(FigureTable[ListedRun]):
         return "" if row.is_completed else "dim"
 
     def filter(self, words: str) -> None:
-        self.words = words
+        """Show the runs that match; drawing the same ones again would hold up a key."""
+        found = [run for run in self.runs if has_words(run.searched, words)]
+        if found != [*self.shown.values()]:
+            self.show(found)
         self.mark(self.marks)
 
     @property
@@ -84,9 +85,10 @@ class RunsTable(FigureTable[ListedRun]):
         return [run for run in self.runs if run.run_id in self.marks]
 
     def mark(self, run_ids: Iterable[int]) -> None:
-        """Mark these runs only, and show those that match the filter."""
-        self.marks = frozenset(run_ids)
-        self.show(run for run in self.runs if has_words(run.searched, self.words))
+        """Mark these runs only."""
+        before, self.marks = self.marks, frozenset(run_ids)
+        for key in self.shown.keys() & map(str, before ^ self.marks):
+            self.draw_marks(key)
         self.border_title = Text(self._summary)
         self.post_message(self.Changed())
 
