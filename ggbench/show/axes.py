@@ -121,13 +121,15 @@ WINDOW = 256
 so latency rises in stairs of that width: a median over one stair keeps their edges in place."""
 _SHORT = 8
 """A median spans at most 1/8 of the positions, so that a short run is not a flat line."""
+_LEAST_BESIDE = 8
+"""Values at each side that a median takes where there are any, so that the line does not end in a single slow step."""
 
 
 def rolling_median(x: Integers | Floats, y: Floats, at: npt.ArrayLike) -> Floats:
     """Return the median of the values around each x of `at`, over `WINDOW` positions or an eighth of all.
 
     `x` may be unordered and contain duplicates, as with repetitions. Near an end or a gap in `x`, the window narrows to
-    stay centred. Empty without values.
+    stay centred, down to a few values. Empty without values.
     """
     places = np.asarray(at, np.float64)
     if not len(x):
@@ -148,8 +150,9 @@ def rolling_median(x: Integers | Floats, y: Floats, at: npt.ArrayLike) -> Floats
     windows = np.lib.stride_tricks.sliding_window_view(y, 2 * half + 1)
     found[is_whole] = np.median(windows[middle[is_whole] - half], axis=1)
     for index in np.flatnonzero(~is_whole):
-        start, stop = middle[index] - reach[index], middle[index] + reach[index] + 1
-        found[index] = np.median(y[start:stop])
+        beside = max(reach[index], min(half, _LEAST_BESIDE))
+        start, stop = max(middle[index] - beside, edges[part[index]]), middle[index] + beside + 1
+        found[index] = np.median(y[start : min(stop, edges[part[index] + 1])])
     return found
 
 
