@@ -86,7 +86,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         self._has_read = False
         self._opened: OpenedRuns | None = None
         self._is_from_run = False
-        """Whether the Run screen opened it."""
+        """Whether the Run screen opened it, to which escape leads back."""
         self._repeated: set[int] = set()
         """Items of the run queue whose runs are marked when they are listed."""
 
@@ -106,19 +106,17 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
 
     def action_filter(self) -> None:
         self._filter_input.display = True
-        self.set_focus(
-            self._filter_input
-        )  # immediate, unlike `focus()`: letters typed right after belong to it
+        # immediate, unlike `focus()`: letters typed right after belong to it
+        self.set_focus(self._filter_input)
 
     def action_leave(self) -> None:
         """Close what is open, else clear the filter, else unmark all."""
         self.drop("open")
         self.status.show()
         if self._opened is not None:
-            is_from_run = self._is_from_run
-            self._close()
-            if is_from_run:
+            if self._is_from_run:
                 self.app.switch_mode("run")
+            self._close()
             return
         field = self._filter_input
         if not field.value and not field.has_focus:
@@ -239,8 +237,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
 
     @on(RunsOpened)
     def _open_from_run(self, message: RunsOpened) -> None:
-        self.open_runs(message.run_ids)
-        self._is_from_run = True
+        self.open_runs(message.run_ids, is_from_run=True)
 
     @on(ScreenSuspend)
     def _leave_nothing_open(self) -> None:
@@ -248,7 +245,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         if self.app.current_mode != "results":
             self._close()
 
-    def open_runs(self, run_ids: Sequence[int]) -> None:
+    def open_runs(self, run_ids: Sequence[int], *, is_from_run: bool = False) -> None:
         """Open one run in full, or several side by side, in place of what is open."""
 
         def read() -> Iterator[tuple[list[SavedRun], Comparison]]:
@@ -258,7 +255,6 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
 
         def show(read: tuple[list[SavedRun], Comparison]) -> None:
             if self.is_current:
-                is_from_run = self._is_from_run
                 self._close()
                 self._is_from_run, self._opened = is_from_run, OpenedRuns(*read)
                 self.query_one("#middle").mount(self._opened)
@@ -267,7 +263,6 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         self.perform("open", read, show)
 
     def _close(self) -> None:
-        self._is_from_run = False
         if self._opened is not None:
             self._opened.remove()
             self._opened = None
@@ -281,12 +276,9 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         """
         selected = sorted(self._selected, key=lambda run: run.run_id)
         found = [run.summary for run in selected if run.summary and is_repeatable(run.summary.run)]
-        runs, is_one, services = (
-            [column[0].run for column in columns_of(found)],
-            len(found) == 1,
-            host_of(self).services,
-        )
-        times, kept = (1, [selected[0].run_id]) if is_one else (FEWEST_TURNS, [])
+        runs = [column[0].run for column in columns_of(found)]
+        services, is_one = host_of(self).services, len(found) == 1
+        times = 1 if is_one else FEWEST_TURNS
 
         def find() -> Iterator[list[Job]]:
             targets = [stored_target(services, run.subject) for run in runs]
@@ -298,7 +290,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         def start(jobs: Sequence[Job]) -> None:
             queue = host_of(self).run_queue
             n_before = len(queue.items)
-            self._table.mark(kept)
+            self._table.mark(run.run_id for run in runs if is_one and run.run_id is not None)
             self._repeated.update(range(n_before, n_before + len(jobs)))
             queue.add(jobs)
             self.app.switch_mode("run")

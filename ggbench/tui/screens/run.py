@@ -20,7 +20,7 @@ from textual.widgets import ContentSwitcher, OptionList, Static
 
 from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
-from ggbench.show.presenter import LiveView, line_charts_of, presenter_of
+from ggbench.show.presenter import line_charts_of, presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import PullsChanged, RunsOpened, host_of
 from ggbench.tui.live_job import LiveJob
@@ -37,8 +37,6 @@ _SHARE_OF_A_CORE = 0.01
 """Maximum share of the time spent drawing while the decode uses every core."""
 _SHARE_BESIDE_A_GPU = 0.2
 """The same while the weights are on GPUs, so that the CPU is idle."""
-_WIDGETS: dict[LiveView, str] = {"figures": "plot", "bracket": "bracket"}
-"""Id of the widget that draws each live view."""
 
 _NOTHING = """No runs and no downloads yet.
 
@@ -86,8 +84,8 @@ class RunScreen(Screen[None]):
             yield WorkList("queue", "⏎ open · ␣ pause · d stop · x stop all", id="queue")
             yield WorkList("downloads", "⏎ resume · d stop", id="pulls")
             with Horizontal(id="middle"):
-                with ContentSwitcher(id="curves", initial="plot"):
-                    yield CurvesPlot(id="plot")
+                with ContentSwitcher(id="views", initial="figures"):  # by the name of the live view
+                    yield CurvesPlot(id="figures")
                     yield Static(id="bracket", classes="panel", markup=False)
                 yield Static(id="numbers", classes="panel", markup=False)
         yield KeysFooter()
@@ -213,8 +211,8 @@ class RunScreen(Screen[None]):
     def _show_live(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
         item, queue = items[live.item_id], self._queue
         switcher = self.query_one(ContentSwitcher)
-        switcher.current = _WIDGETS[presenter_of(item.kind).live_view]
-        if switcher.current == "plot":
+        switcher.current = presenter_of(item.kind).live_view
+        if switcher.current == "figures":
             self._show_curves(live, items, plotted)
         else:
             bracket = self.query_one("#bracket", Static)

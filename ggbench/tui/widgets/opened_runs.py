@@ -42,7 +42,7 @@ class OpenedRuns(Vertical):
 
     def on_mount(self) -> None:
         pane = self.query_one(AnswerPane)
-        pane.border_title, pane.border_subtitle = Text(self._title), "w why · v next plot · esc back"
+        pane.border_title, pane.border_subtitle = Text(self._title), "w why · esc back"
         pane.focus()
         for plot in self.query(CurvesPlot):
             plot.show(self._figures)
