@@ -121,7 +121,7 @@ WINDOW = 256
 so latency rises in stairs of that width: a median over one stair keeps their edges in place."""
 _SHORT = 8
 """A median spans at most 1/8 of the positions, so that a short run is not a flat line."""
-_LEAST_BESIDE = 8
+_LEAST_BESIDE = 4
 """Values at each side that a median takes where there are any, so that the line does not end in a single slow step."""
 
 

@@ -98,7 +98,7 @@ def test_several_outliers_of_a_short_run_flatten_nothing_and_are_counted() -> No
         one.y[[3, 20, 41]] = 3000
         app.plot.show([latencies([one])])
         await pilot.pause()
-        assert "▲ 3 slower steps" in str(app.plot.border_title)
+        assert "▲ 3 slower" in str(app.plot.border_title)
         assert app.plot._ends()[1][1] < 100
 
     drive(steps)

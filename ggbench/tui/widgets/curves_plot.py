@@ -15,7 +15,7 @@ from ggbench.show.axes import axes_of
 from ggbench.show.charts import LineChart
 from ggbench.show.plot import Ink, draw
 from ggbench.text import sanitize
-from ggbench.units import counted
+from ggbench.units import format_count
 
 _ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
 _ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
@@ -93,18 +93,18 @@ class CurvesPlot(Widget, can_focus=True):
         self.view = view
         ends, figure = self._ends(), self.figure
         self._drawn = replace(figure, ends=ends)
-        title = f"{figure.y_title} by {figure.x_title}"
+        title = figure.y_title
         steps = (one.y for one in figure.curves if one.error is None and not one.dimmed)
         if n_slower := sum(int((y > ends[1][1]).sum()) for y in steps):
-            title += f" · ▲ {counted(n_slower, 'slower step')}"
+            title += f" · ▲ {format_count(n_slower)} slower"
         self.border_title = Text(title)
 
     def render(self) -> Text:
         if not self.size.width or not self.size.height:
             return Text()
         legend = self._legend(self.size.width, self.size.height // _LEGEND)
-        # without the titles, which the border has
-        rows = draw(self._drawn, self.size.width, self.size.height - len(legend) + 2)[0][1:-1]
+        # without the title, which the border has
+        rows = draw(self._drawn, self.size.width, self.size.height - len(legend) + 1)[0][1:]
         text = Text("\n", no_wrap=True, end="").join(legend)
         for number, row in enumerate(rows, len(legend)):
             text.append("\n" * bool(number))

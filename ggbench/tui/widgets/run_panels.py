@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _RUNNING, _PAUSED = "▶", "‖"
-_COLOURS = {GLYPHS[WorkState.DONE]: "green", GLYPHS[WorkState.FAILED]: "red"}
+_COLOURS = {GLYPHS[WorkState.DONE]: "green", GLYPHS[WorkState.FAILED]: "#ff5f5f"}
 _NAME_WIDTH = 34
 
 
