@@ -127,7 +127,7 @@ def number_lines(live: LiveJob, item: QueueItem, *, is_paused: bool) -> list[str
     lines += _progress_lines(live)
     if presenter.has_line:
         lines += _latency_lines(live.numbers())
-    lines += [*presenter.live_lines(live.plotted("")), *filter(None, [live.point])]
+    lines += [*presenter.live_lines(live.plotted("")), *textwrap.wrap(live.point, _WIDTH)[:_MOST_DETAILS]]
     if live.reading is not None and not state.is_over:
         lines += ["", *_gauge_lines(live.reading)]
     # a search continues after the first context found
