@@ -16,7 +16,7 @@ from ggbench.text import has_words, shorten_middle
 from ggbench.tui.widgets.figure_table import FigureTable
 from ggbench.units import counted, format_count
 
-_MODEL_WIDTH = 24
+_MODEL_WIDTH = 21
 _LISTED = {figure.key: figure for figure in LISTED}
 _FIGURES: tuple[Figure[ListedRun], ...] = (
     replace(_LISTED["run_id"], header="run"),
