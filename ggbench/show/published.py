@@ -74,27 +74,41 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     if not (rows or benches):
         return Answer(say("published.none"))
     most = _ROWS_IN_A_LIST // (2 if rows and benches else 1)
-    asked = [member(metric, metric, sanitize, f"{metric}.printed")] if metric in METRICS else []
-    others = [
-        replace(each, priority=rank // 4)
-        for rank, each in enumerate(METRIC_FIGURES.values())
-        if each.key != metric
-    ]
-    figures = (*_CONDITIONS, *asked, *others)
+    figures = (*_CONDITIONS, *_metrics(metric))
     documents, places = _cited(rows, benches)
     n_rows, n_sources = len(rows) + len(benches), len(documents) + len(places)
     hidden = n_rows - len(rows[:most]) - len(benches[:most])
     text = say("published.rows", rows=counted(n_rows, "row"), sources=counted(n_sources, "source"))
     more = say("published.more", rows=counted(hidden, "row")) if hidden else ""
     parts: list[Part] = [Table(figures, rows[:most]), Table(_BENCHED, benches[:most])]
-    sources = [(each.id, "; ".join((each.title, *each.remarks))) for each in documents]
+    every = Table((*figures, member("source", "source")), rows)
+    why: list[Part] = [
+        every,
+        Table(_BENCHED, benches),
+        Facts(_sources(rows, documents, places)),
+        Facts(_remarks(rows)),
+    ]
+    return Answer(text, "", parts, [more], why)
+
+
+def _metrics(asked: str) -> list[Figure[PublishedRow]]:
+    """Return the metrics in order of importance, with the one asked for first."""
+    others = [each for each in METRIC_FIGURES.values() if each.key != asked]
+    found = [replace(each, priority=rank // 4) for rank, each in enumerate(others)]
+    return [member(asked, asked, sanitize, f"{asked}.printed"), *found] if asked in METRICS else found
+
+
+def _sources(
+    rows: Sequence[PublishedRow], documents: Sequence[PublishedDocument], places: Sequence[BenchSource]
+) -> list[tuple[str, str]]:
+    """Return each document, the tables that the rows are from, and each public place, with remarks."""
     remarks = {each.id: each.table_remarks for each in documents}
     tables = {row.table: remarks[row.source].get(row.table, "") for row in rows}
-    sources += [("", f"{name}: {remark}" if remark else name) for name, remark in tables.items()]
-    sources += [(each.id, f"{each.address} {each.remark}".rstrip()) for each in places]
-    every = Table((*figures, member("source", "source")), rows)
-    why: list[Part] = [every, Table(_BENCHED, benches), Facts(sources), Facts(_remarks(rows))]
-    return Answer(text, "", parts, [more], why)
+    return [
+        *((each.id, "; ".join((each.title, *each.remarks))) for each in documents),
+        *(("", f"{name}: {remark}" if remark else name) for name, remark in tables.items()),
+        *((each.id, f"{each.address} {each.remark}".rstrip()) for each in places),
+    ]
 
 
 def _cited(
