@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ggbench.errors import UsageError
-from ggbench.models.subject import Subject
+from ggbench.runs.experiment import Job, experiment_of
+from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.names import quant_name
@@ -21,7 +22,6 @@ from ggbench.text import sanitize
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.models.targets import Target
     from ggbench.tui.host import Services
 
 _NAMED_RUNS = 8
@@ -66,12 +66,14 @@ def describe_runs(runs: Sequence[ListedRun]) -> str:
     return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
 
 
-def stored_target(services: Services, subject: Subject) -> Target:
-    """Return the target of a stored run: its own file if that is still here. Raises like `resolve`, and UsageError."""
+def job_again(services: Services, head: RunHead) -> Job:
+    """Return the job of a stored run, of its own file if that is still here. Raises like `resolve`, and UsageError."""
+    subject = head.subject
     if Path(subject.file).is_file():
         (found,) = services.resolve(subject.file)
-        return replace(found, model=subject.model, quant=subject.quant, provenance=subject.source)
-    (found,) = services.resolve(subject.model, [subject.quant])
+        found = replace(found, model=subject.model, quant=subject.quant, provenance=subject.source)
+    else:
+        (found,) = services.resolve(subject.model, [subject.quant])
     if found.download_bytes:
         raise UsageError(f"{quant_name(subject)} is not on this disk", "press p on it in the Library")
-    return found
+    return Job(experiment_of(head.kind), found, head.setup, head.settings)

@@ -20,7 +20,7 @@ from ggbench.text import has_words
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.stored_runs import read_runs, stored_target
+from ggbench.tui.stored_runs import job_again, read_runs
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.opened_runs import OpenedRuns
 from ggbench.tui.widgets.runs_table import RunsTable
@@ -488,7 +488,9 @@ def test_a_run_is_measured_again_with_its_own_file(tmp_path: Path, tiny_twin: Pa
     for file in files:
         shutil.copy(tiny_twin, file)
     stored = Subject(model=str(tmp_path), quant="q8_0", source="file", file=str(files[1]))
-    found = stored_target(services, stored)
-    assert (found.path, found.model, found.quant) == (files[1], stored.model, "q8_0")
+    head = msgspec.structs.replace(start(), subject=stored)
+    job = job_again(services, head)
+    assert (job.target.path, job.target.model, job.target.quant) == (files[1], stored.model, "q8_0")
+    assert (job.setup, job.settings) == (head.setup, head.settings)
     files[1].unlink()
-    assert stored_target(services, stored).path == files[0]
+    assert job_again(services, head).target.path == files[0]

@@ -21,14 +21,14 @@ from textual.widgets import Input, Static
 from ggbench.decisions.compare.comparison import Comparison, columns_of, compare_stored
 from ggbench.errors import GgbenchError, UnknownName
 from ggbench.runs.comparable import is_repeatable
-from ggbench.runs.experiment import Job, experiment_of
+from ggbench.runs.experiment import Job
 from ggbench.runs.store.runs import RUNNING
 from ggbench.show.listed_runs import ListedRun, SavedRun
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize
 from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.stored_runs import MOST_LISTED, by_model, describe_runs, read_runs, stored_target
+from ggbench.tui.stored_runs import MOST_LISTED, by_model, describe_runs, job_again, read_runs
 from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.opened_runs import OpenedRuns
@@ -281,11 +281,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         times = 1 if is_one else FEWEST_TURNS
 
         def find() -> Iterator[list[Job]]:
-            targets = [stored_target(services, run.subject) for run in runs]
-            yield times * [
-                Job(experiment_of(run.head.kind), target, run.head.setup, run.head.settings)
-                for run, target in zip(runs, targets, strict=True)
-            ]
+            yield times * [job_again(services, run.head) for run in runs]
 
         def start(jobs: Sequence[Job]) -> None:
             queue = host_of(self).run_queue

@@ -194,8 +194,9 @@ class RunScreen(Screen[None]):
         downloads.show(pulls, pull_lines(pulls))
         if self.focused is None and (items or pulls):
             self.set_focus(rows if items else downloads)
-        if (error := queue.store_error) is not None:
-            rows.border_title = Text(sanitize(f"! not stored: {error.message}; {error.hint}"))
+        error = queue.store_error
+        title = "queue" if error is None else sanitize(f"! not stored: {error.message}; {error.hint}")
+        rows.border_title = Text(title)
         if live is not None:
             self._show_live(live, items, plotted)
         if is_token:
