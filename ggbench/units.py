@@ -28,8 +28,6 @@ _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?(?:i?b)?|[kmgtKMGT]?(?:i
 _LARGEST = 1 << 60
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([smh]?)\s*", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*%\s*")
-_LARGEST_PERCENT = 1000
 _LARGEST_BATCH = 65_536
 _TOKENS = re.compile(r"(?P<number>[0-9]+(?:[,_][0-9]{3})*|[0-9]*\.[0-9]+)(?P<unit>[km]?)", re.IGNORECASE)
 _TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
@@ -198,17 +196,6 @@ def format_ratio(ratio: float, low: float, high: float, unit: str = "") -> str:
 
 _LEAST_RATIO = 0.01
 """Two decimals show smaller ones as far as it matters."""
-
-
-def parse_percent(text: str) -> float:
-    """Parse `5%` or `0.5 %` as a share, 0.05. Raises UsageError for a number without the sign, and below zero."""
-    match = _PERCENT.fullmatch(text)
-    if match is None:
-        raise UsageError(f"{text!r} is not a percentage of zero or more", "write a percentage such as 5%")
-    share = float(match[1]) / 100
-    if share > _LARGEST_PERCENT / 100:
-        raise UsageError(f"{text!r} is out of range", f"write 0% to {_LARGEST_PERCENT}%")
-    return share
 
 
 def _decimals_of_error(error: float) -> int:

@@ -15,8 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ggbench.units import parse_percent
-
 _ROOT = Path(__file__).parents[1]
 Verdict = Literal["slower", "as fast", "undecided", "does not run"]
 
@@ -39,7 +37,7 @@ def main() -> int:
     parser.add_argument(
         "builds", nargs="+", metavar="BUILD", help="llama-server's path, and flags in the same word"
     )
-    parser.add_argument("--slower", type=parse_percent, default=0.05, help="the loss to look for; default 5%%")
+    parser.add_argument("--slower", type=float, default=0.05, help="the loss to look for, as a share")
     parser.add_argument("--rounds", type=int, default=3, help="of a step's first try")
     parser.add_argument("--most-rounds", type=int, default=24)
     parser.add_argument("--bench", default="-n 512", help="options of ggbench bench, e.g. '-d 8k -t 8'")

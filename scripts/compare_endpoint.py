@@ -111,11 +111,11 @@ def compare_decode(server: Served, target: Target, settings: DecodeSettings, rou
 
         def ask() -> None:
             run, share = measured(remote, settings, server.threads)
-            served.append(line_of(run, with_sampling=False))
+            served.append(line_of(run))
             shares.append(share)
 
         def compute() -> None:
-            here.append(line_of(measured(target, settings, server.threads)[0], with_sampling=True))
+            here.append(line_of(measured(target, settings, server.threads)[0]))
 
         for number in range(rounds):
             for step in (ask, compute) if number % 2 else (compute, ask):
@@ -158,7 +158,7 @@ def compare_ways(server: Served, target: Target, settings: DecodeSettings, round
             for name, (what, setup) in turns:
                 result = measured(what, settings, server.threads, setup)[0].result
                 assert isinstance(result, DecodeResult) and result.latency is not None
-                p50_ms = (result.latency.p50_ms or math.nan) + (result.latency.sample_p50_ms or 0.0)
+                p50_ms = result.latency.p50_ms or math.nan
                 found.setdefault(name, []).append(p50_ms)
             print(
                 f"round {number + 1}: {', '.join(f'{name} {found[name][-1]:.3f} ms' for name in ways)}",
@@ -219,8 +219,8 @@ def cpu_s() -> float:
     return float(times.user + times.system)
 
 
-def line_of(run: Run, *, with_sampling: bool) -> Line:
-    """Return W, B and tokens/s of a decode."""
+def line_of(run: Run) -> Line:
+    """Return W, B and tokens/s of a decode; those of a server include choosing the token, some 0.03 ms."""
     result = run.result
     assert isinstance(result, DecodeResult)
     if (
@@ -230,9 +230,7 @@ def line_of(run: Run, *, with_sampling: bool) -> Line:
         or result.latency is None
     ):
         sys.exit("a decode shows no line: decode more tokens, on a machine that nobody else uses")
-    sampling_ms = (result.latency.sample_p50_ms or 0.0) if with_sampling else 0.0
-    tok_s = 1e3 / (1e3 / result.latency.tok_s + sampling_ms)
-    return Line(result.fit.w_tokens_per_ms, result.fit.b_ms + sampling_ms, tok_s)
+    return Line(result.fit.w_tokens_per_ms, result.fit.b_ms, result.latency.tok_s)
 
 
 def library_path() -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.comparing import EnginesLimit, compare_engines, engines_limit_options, refuse_limit_of_one
+from ggbench.commands.comparing import compare_engines
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes
 from ggbench.commands.measure_options import measuring_options, tuned_option
@@ -31,14 +31,12 @@ if TYPE_CHECKING:
 @settings_options(DecodeSettings)
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
 @against_option
-@engines_limit_options
 @tuned_option
 @measuring_options(many=True, servers=True, own_models=True, load=load_options_of_decodes)
 def command(
     settings: DecodeSettings,
     plot: bool,
     against: str | None,
-    limit: EnginesLimit,
     asked: MeasureRequest,
 ) -> None:
     """Measure every quant of a model, or every model of a server, and show them in one table.
@@ -50,9 +48,7 @@ def command(
 
     Several --engine, builds, forks, or the same program with other flags, such as 'llama -fa on' and 'llama -fa off',
     make a run for each of --repeat, at least 4; the verdict is over the ratios within each turn. No difference means
-    none over 10 %. With --json it is compare's document. --fail-if-slower compares each later
-    engine with the first, at each depth of -d; a limit that stays undecided fails only with --fail-if-undecided. If a
-    run fails, the others go on, and the exit code is its.
+    none over 10 %. With --json it is compare's document. If a run fails, the others go on, and the exit code is its.
     """
     from ggbench.commands.measure_options import with_tuned
     from ggbench.commands.measuring import make_jobs, measure
@@ -61,10 +57,9 @@ def command(
     from ggbench.show.quants import bench_answer
 
     output = asked.output
-    refuse_limit_of_one(asked, limit)
     _refuse_what_excludes(asked, plot=plot, against=against)
     if len(asked.engines) > 1:
-        compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked, limit)
+        compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked)
     measured = measure(with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked), asked)
     summaries = measured.summaries
     if output.as_json:

@@ -33,7 +33,7 @@ TOPICS = {
 
 EXIT_CODES = (
     (ExitCode.DONE, "done"),
-    (ExitCode.UNEXPECTED, "unexpected error, or a --fail-if-... limit exceeded"),
+    (ExitCode.UNEXPECTED, "unexpected error"),
     (ExitCode.USAGE, "the command line, or a config file, is wrong"),
     (ExitCode.DOES_NOT_FIT, "not enough memory or disk space, or nothing to pick"),
     (ExitCode.NETWORK, "network or Hub, including a repo that does not exist"),

@@ -43,11 +43,10 @@ def command(run_ids: tuple[int, ...], path: Path, without_paths: bool, force: bo
     with Store.open() as store:
         output.notice(*store.notices)
         runs = [SavedRun.stored(store, store.load_run(run_id)) for run_id in dict.fromkeys(run_ids)]
-        apart = [setting_of(each.summary.run) for each in runs]
-        if without_paths:
-            from ggbench.show.anonymous import anonymous_run
+    apart = [setting_of(each.summary.run) for each in runs]
+    if without_paths:
+        from ggbench.show.anonymous import anonymous_run
 
-            runs = [anonymous_run(each) for each in runs]
-        content = report_text(store, runs, path.suffix, apart)
-    write_as(path, content, force=force)
+        runs = [anonymous_run(each) for each in runs]
+    write_as(path, report_text(runs, path.suffix, apart), force=force)
     output.notice(f"saved {sanitize(str(path))}")

@@ -9,7 +9,6 @@ from ggbench.errors import UsageError
 from ggbench.files import write_new
 from ggbench.formats.report_contents import report_of
 from ggbench.formats.report_page import report_html
-from ggbench.runs.store.database import Store
 from ggbench.show.figure import figures_csv
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.presenter import all_figures
@@ -28,21 +27,20 @@ def check_ending(path: Path) -> None:
         raise UsageError(what, f"end the file's name in {' or '.join(ENDINGS)}")
 
 
-def report_text(store: Store, runs: Sequence[SavedRun], ending: str, apart: Sequence[str] = ()) -> bytes:
+def report_text(runs: Sequence[SavedRun], ending: str, apart: Sequence[str] = ()) -> bytes:
     """Return the report in the format of an ending; `apart` as for `report_of`. Raises StoreError."""
     if ending.lower() == ".csv":
         return figures_csv(all_figures().values(), [one.summary for one in runs]).encode()
-    return report_html(report_of(store, runs, apart)).encode()
+    return report_html(report_of(runs, apart)).encode()
 
 
 def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> Path:
     """Write the report under a new name, `ggbench-runs-1-4.html`, and return its path.
 
-    Raises StoreError, and GgbenchError if the folder cannot be written.
+    Raises GgbenchError if the folder cannot be written.
     """
     # names contain only run numbers, since model names are untrusted text
     numbers = [str(one.run_id) for one in runs]
     stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
     stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
-    with Store.open() as store:
-        return write_new(folder, stem, ending, report_text(store, runs, ending))
+    return write_new(folder, stem, ending, report_text(runs, ending))

@@ -7,8 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from ggbench.decisions.compare.comparison import Comparison, columns_of, compare_stored
-from ggbench.runs.store.database import Store
+from ggbench.decisions.compare.comparison import Comparison, columns_of, compare
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import LineChart
 from ggbench.show.figure import Figure
@@ -55,12 +54,12 @@ class Report(msgspec.Struct, frozen=True, dict=True):
         return tuple(figure for figure in found if is_known(figure, self.summaries))
 
 
-def report_of(store: Store, runs: Sequence[SavedRun], apart: Sequence[str] = ()) -> Report:
+def report_of(runs: Sequence[SavedRun], apart: Sequence[str] = ()) -> Report:
     """Return the report of these runs; those that differ in `apart` are not averaged, as two servers whose paths are
     left out. Raises StoreError for a run of an unknown kind.
     """
     columns = columns_of([one.summary for one in runs], apart)
-    comparison = compare_stored(store, columns) if len(columns) > 1 else None
+    comparison = compare(columns) if len(columns) > 1 else None
     return Report(tuple(runs), None if comparison is None or comparison.is_empty else comparison)
 
 

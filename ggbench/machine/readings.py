@@ -16,7 +16,7 @@ from typing import Any
 
 from ggbench.machine.drm_gpus import read_drm_gpus
 from ggbench.machine.gpus import Nvml, open_nvml
-from ggbench.machine.host import affinity, cpu_quota, describe_ram
+from ggbench.machine.host import describe_ram
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.text import shorten
 from ggbench.units import format_bytes, format_count
@@ -64,9 +64,6 @@ class MachineReader:
                 used_bytes=ram.total_bytes - ram.available_bytes,
                 total_bytes=ram.total_bytes,
                 gpus=(*nvidia, *read_drm_gpus(len(nvidia))),
-                suspended_ns=suspended_ns(),
-                n_cpus=len(affinity()),
-                quota_cpus=cpu_quota(),
                 swapped_bytes=swap.sin + swap.sout,
             )
 
@@ -211,23 +208,12 @@ def _running(nvml: Nvml, handle: Any, use: str) -> list[Any] | None:  # noqa: AN
     return processes if is_read else None
 
 
-_MOST_BETWEEN_NS = 10_000_000
-"""Longest time between two readings of one clock for another reading in between to count as simultaneous."""
-
-if sys.platform == "linux":
-    _ELAPSED, _AWAKE = time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
-else:
-    _ELAPSED, _AWAKE = time.CLOCK_MONOTONIC, time.CLOCK_UPTIME_RAW
+_CLOCK = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
 
 
 def elapsed_ns() -> int:
     """Return nanoseconds since an arbitrary start, including suspended time."""
-    return time.clock_gettime_ns(_ELAPSED)
-
-
-def awake_ns() -> int:
-    """Return nanoseconds since an arbitrary start, excluding suspended time."""
-    return time.clock_gettime_ns(_AWAKE)
+    return time.clock_gettime_ns(_CLOCK)
 
 
 _EPOCH_NS = time.time_ns() - elapsed_ns()
@@ -240,11 +226,3 @@ def moment_ns() -> int:
     Differences are correct even if the clock is set meanwhile.
     """
     return _EPOCH_NS + elapsed_ns()
-
-
-def suspended_ns() -> int:
-    """Return how long the machine has been suspended; only differences are meaningful."""
-    while True:
-        before, elapsed, after = awake_ns(), elapsed_ns(), awake_ns()
-        if after - before <= _MOST_BETWEEN_NS:
-            return elapsed - before

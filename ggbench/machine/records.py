@@ -69,12 +69,6 @@ class MachineReading(msgspec.Struct, frozen=True):
     """Main memory in use within the container's limit, without file cache."""
     total_bytes: int | None
     gpus: tuple[GpuReading, ...] = ()
-    suspended_ns: int = 0
-    """How long the machine has been suspended; only differences are meaningful."""
-    n_cpus: int = 1
-    """Logical CPUs available to this process."""
-    quota_cpus: float | None = None
-    """The container's limit; None if unknown or unlimited."""
     swapped_bytes: int = 0
     """Bytes written to and read from swap since the start of the machine; only differences are meaningful."""
     worker_faults: int | None = None
@@ -105,7 +99,6 @@ class GpuUse(msgspec.Struct, frozen=True):
     """Number of readings during timing; a short run may have none."""
     temperature_max_c: float | None = None
     sm_clock_min_mhz: int | None = None
-    sm_clock_median_mhz: float | None = None
     power_mean_w: float | None = None
     energy_per_token_mj: float | None = None
     """Millijoules per decoded token, from the GPUs' energy counters."""

@@ -93,7 +93,7 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
     setting. Raises StoreError.
     """
     update_facts(store)
-    groups = store.facts.repeats((machine,), header=header, shape=shape)
+    groups = store.facts.of_file(machine, header, shape)
     return list(_runs(store, sorted((run_id for group in groups for run_id in group), reverse=True)))
 
 
@@ -144,7 +144,6 @@ def _facts_of(stored: StoredRun) -> RunFacts:
         stored.run_id,
         origin=_origin(stored.kind, stored.started_at, stored.subject.quant),
         content=None if imported is None else imported.content_sha256,
-        model=stored.subject.model,
     )
     try:
         run = listed_run(stored)

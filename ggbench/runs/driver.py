@@ -13,6 +13,7 @@ from ggbench.errors import DoesNotFit, GgbenchError
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
+from ggbench.runs.machine_use import throttled
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.reading_log import ReadingLog
 from ggbench.runs.recording import Recorder, Recording
@@ -71,12 +72,13 @@ def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> G
 def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion) -> Run:
     """Return the run of a recording: when it ends, or read from the store after a kill."""
     head = recording.head
+    gpu_use = recording.gpu_use
     if head.environment is not None:
-        changes, others = recording.machine_changes, recording.others_share
-        head = replace(head, environment=replace(head.environment, changes=changes, others_share=others))
+        changes = tuple(filter(None, (throttled(gpu_use), *recording.machine_changes)))
+        environment = replace(head.environment, changes=changes, others_share=recording.others_share)
+        head = replace(head, environment=environment)
     result = experiment.reduce(recording)
     memory = experiment.memory(recording, result)
-    gpu_use = recording.gpu_use
     if gpu_use is not None and head.setup.memory_limit_bytes is not None:
         gpu_use = replace(gpu_use, worker_bytes=None)  # the worker also has the limit's ballast
     reason = conclusion.reason

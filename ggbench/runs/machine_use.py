@@ -1,4 +1,4 @@
-"""Summaries of the readings taken during a run: use of its GPUs, and changes in the machine.
+"""Summaries of the readings taken during a run: use of its GPUs, and what slowed the engine.
 
 An idle GPU lowers its clocks, so only readings within the timed spans count.
 """
@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ggbench.machine.readings import processes_by_pid
 from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
-from ggbench.runs.reading_series import column
-from ggbench.units import format_bytes, format_count, format_duration, format_number
+from ggbench.units import format_bytes, format_count
 
 _T = TypeVar("_T")
 
@@ -38,8 +37,7 @@ def summarize_gpus(
     `readings` are in chronological order and may extend beyond the spans. Energy per token is the counters' increase
     between consecutive readings / the time between them, times the length of the spans / `n_tokens`; the error is at
     most a second's change at either end. None for a counter that does not increase. Other processes are those of the
-    last reading; if NVML's process ids differ from ours, as in a container, those also in the first reading, before the
-    worker started.
+    first reading, before the worker started.
     """
     wanted = frozenset(indices)
     every = list(filter(itemgetter(1), ((each.at_ns, _chosen(each, wanted)) for each in readings)))
@@ -56,17 +54,16 @@ def summarize_gpus(
         n_readings=len(moments),
         temperature_max_c=max(_known(gpu.temperature_c for gpu in seen), default=None),
         sm_clock_min_mhz=min(clocks, default=None),
-        sm_clock_median_mhz=_of_known(statistics.median, clocks),
-        power_mean_w=_of_known(statistics.fmean, powers),
+        power_mean_w=_mean(powers),
         energy_per_token_mj=_energy_per_token_mj(timed, spans, n_tokens),
         throttle=_throttle(moments),
         worker_bytes=_worker_bytes(held, worker_pid),
-        other_processes=_others(held, worker_pid),
+        other_processes=_others(held[0], worker_pid),
     )
 
 
-def _of_known(reduce: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
-    return reduce(values) if values else None
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
 
 
 def throttled(use: GpuUse | None) -> str:
@@ -129,17 +126,9 @@ def _throttle(moments: Sequence[tuple[GpuReading, ...]]) -> tuple[Throttling, ..
     return tuple(Throttling(*each) for each in reasons.most_common()) if is_known else None
 
 
-def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> tuple[GpuProcess, ...] | None:
-    last = processes_by_pid(moments[-1])
-    if last is None:
-        return None
-    if any(worker_pid in (processes_by_pid(gpus) or {}) for gpus in moments):
-        return tuple(process for pid, process in last.items() if pid != worker_pid)
-    first = processes_by_pid(moments[0]) or {}
-    return tuple(process for pid, process in last.items() if pid in first)
-
-
-_LEAST_SUSPENDED_NS = 1_000_000_000
+def _others(gpus: Sequence[GpuReading], worker_pid: int | None) -> tuple[GpuProcess, ...] | None:
+    found = processes_by_pid(gpus)
+    return None if found is None else tuple(each for pid, each in found.items() if pid != worker_pid)
 
 
 _LEAST_SPILL_BYTES = 64 << 20
@@ -148,117 +137,77 @@ _LEAST_FAULTS_PER_S = 20
 """Each takes 0.1 ms on an SSD and 10 ms on a disk, so these take 0.2 % of the time, or a fifth."""
 _FULL, _LEAST_SHARED_BYTES = 0.9, 256 << 20
 """Share of a GPU's memory in use from which more of it may be elsewhere; less of that may be another program's."""
-_PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("the CPUs available", "n_cpus", str),
-    ("the container's CPU limit", "quota_cpus", lambda cpus: "none" if cpus is None else format_number(cpus)),
-    ("the memory available", "total_bytes", format_bytes),
-)
 
 
-def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span] = ()) -> tuple[str, ...]:
-    """Return each change between readings in one line: a suspend; memory that spilled; CPUs, limits or memory added or
-    removed.
-
-    With timed `spans`, what the engine itself read then is named.
-    """
-    import numpy as np
-
-    found, own = [], _read_while_timed(readings, spans)
-    gaps_ns = np.diff(column(readings, "suspended_ns"))
-    if slept_ns := gaps_ns[gaps_ns >= _LEAST_SUSPENDED_NS].sum():
-        found.append(f"the machine was suspended for {format_duration(float(slept_ns) / 1e9)}")
-    rises = np.diff(column(readings, "swapped_bytes"))
-    if (swapped := rises[rises > 0].sum()) >= _LEAST_SPILL_BYTES:
-        written = format_bytes(float(swapped))
-        found.append(f"{written} were written to swap or read from it (a smaller --n-ctx or quant avoids it)")
-    found += [own] if own else []
-    for what, name, text in _PARTS:
-        for before, after in pairwise(getattr(each, name) for each in readings):
-            if before != after:
-                found.append(f"{what} changed from {text(before)} to {text(after)}")
-                break
-    return tuple(found)
-
-
-def _read_while_timed(readings: Sequence[MachineReading], spans: Sequence[Span]) -> str | None:
-    """Return in one line what the engine read from the disk while it was timed; empty if hardly anything, None if
-    unknown.
+def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span]) -> tuple[str, ...]:
+    """Return in one line each what slowed the engine within the timed spans: swap, and waits for the disk.
 
     Between spans the engine may load a model, which reads its file, or restart, which resets its counters.
     """
-    import numpy as np
+    timed = [
+        (one, other)
+        for one, other in pairwise(readings)
+        if any(begin <= one.at_ns and other.at_ns <= end for begin, end in spans)
+    ]
+    seconds = sum(other.at_ns - one.at_ns for one, other in timed) / 1e9
+    n_faults, read_bytes = _rise(timed, "worker_faults"), _rise(timed, "worker_read_bytes")
+    swapped_bytes, found = _rise(timed, "swapped_bytes"), []
+    if swapped_bytes >= _LEAST_SPILL_BYTES:
+        found.append(f"{format_bytes(swapped_bytes)} were written to swap or read from it ({_ROOM})")
+    if read_bytes >= _LEAST_SPILL_BYTES or n_faults > _LEAST_FAULTS_PER_S * seconds:
+        waited = (
+            f"the engine waited {format_count(n_faults)} times for {format_bytes(read_bytes)} from the disk"
+        )
+        found.append(f"{waited}, as memory did not hold its file ({_ROOM})")
+    return tuple(found)
 
-    at_ns, n_faults, n_bytes = (
-        column(readings, name) for name in ("at_ns", "worker_faults", "worker_read_bytes")
-    )
-    known = ~np.isnan(n_faults + n_bytes)
-    columns = (at_ns, n_faults, n_bytes, column(readings, "swapped_bytes"))
-    counted = np.column_stack([each[known].astype(np.int64) for each in columns])
-    at_ns = at_ns[known]
-    parts = [slice(np.searchsorted(at_ns, begin), np.searchsorted(at_ns, end, "right")) for begin, end in spans]
-    rises = np.concatenate([counted[:0], *(np.diff(counted[part], axis=0) for part in parts)])
-    rises = rises[(rises >= 0).all(axis=1)]
-    if not len(rises):
-        return None
-    elapsed_ns, faults, read_bytes, swapped_bytes = rises.sum(axis=0).tolist()
-    if read_bytes < _LEAST_SPILL_BYTES and faults < _LEAST_FAULTS_PER_S * elapsed_ns / 1e9:
-        return ""
-    is_swapped = swapped_bytes >= _LEAST_SPILL_BYTES
-    cause = "memory was swapped out" if is_swapped else "its mapped file was evicted from memory"
-    waited = f"the engine waited {format_count(faults)} times for {format_bytes(read_bytes)} from the disk while timed"
-    return f"{waited}: {cause} (a smaller quant or --n-ctx, or ending other programs, avoids it)"
+
+_ROOM = "a smaller quant or --n-ctx, or ending other programs, avoids it"
+
+
+def _rise(pairs: Sequence[tuple[MachineReading, MachineReading]], name: str) -> int:
+    """Return the sum of the rises of a counter, 0 if it is unknown."""
+    values = ((getattr(one, name), getattr(other, name)) for one, other in pairs)
+    return sum(max(0, after - before) for before, after in values if None not in (before, after))
 
 
 def others_share(readings: Sequence[MachineReading], spans: Sequence[Span]) -> float | None:
     """Return the share of all CPUs that other programs used, over the intervals between readings that overlap the
     timed `spans`; None if unknown, or if the intervals are too short for the kernel's clock ticks.
     """
-    import numpy as np
-
-    at_ns, share = column(readings, "at_ns"), column(readings, "others_share")[1:]
-    begins, ends = (np.sort([span[side] for span in spans]) for side in (0, 1))
-    begun, ended = (np.searchsorted(begins, at_ns[1:], "right"), np.searchsorted(ends, at_ns[:-1]))
-    is_timed = (begun > ended) & ~np.isnan(share)
-    elapsed_ns = np.diff(at_ns)[is_timed]
-    return (
-        float(share[is_timed] @ elapsed_ns / elapsed_ns.sum()) if elapsed_ns.sum() >= _FEWEST_TICKS_NS else None
-    )
+    timed = [
+        (other.at_ns - one.at_ns, other.others_share)
+        for one, other in pairwise(readings)
+        if any(begin < other.at_ns and one.at_ns <= end for begin, end in spans)
+    ]
+    known = [(elapsed_ns, share) for elapsed_ns, share in timed if share is not None]
+    total_ns = sum(elapsed_ns for elapsed_ns, _ in known)
+    if total_ns < _FEWEST_TICKS_NS:
+        return None
+    return sum(elapsed_ns * share for elapsed_ns, share in known) / total_ns
 
 
 _FEWEST_TICKS_NS = 200_000_000
 """A tick is 10 ms, so that 20 of them on each CPU give a share to a few percent."""
 
 
-def device_spills(
-    readings: Sequence[MachineReading], indices: Sequence[int] | None, buffer_bytes: int
-) -> tuple[str, ...]:
-    """Return each sign that GPU buffers lie in main memory, in one line; `indices` as in `GpusInUse`.
+def gpu_spills(readings: Sequence[MachineReading], indices: Sequence[int] | None) -> tuple[str, ...]:
+    """Return each GPU of which memory moved to main memory, in one line; `indices` as in `GpusInUse`.
 
-    With unified memory CUDA allocates more than a GPU has, and amdgpu moves what does not fit to GTT. An APU uses GTT
-    by design, for more than its small share of dedicated memory, so only less than that is a spill.
+    amdgpu moves what does not fit to GTT. An APU uses GTT by design, for more than its small share of dedicated memory,
+    so only less than that is a spill.
     """
-    used = [[gpu for gpu in each.gpus if indices is None or gpu.index in indices] for each in readings]
-    if not used:
-        return ()
-    found = [_beyond(used[-1], buffer_bytes) if indices else ""]
-    for first in used[0]:
-        moved_bytes = _moved_bytes([gpu for gpus in used for gpu in gpus if gpu.index == first.index])
-        if moved_bytes:
-            found.append(
-                f"{format_bytes(moved_bytes)} moved from a full {first.name} to main memory ({_AVOIDS})"
-            )
-    return tuple(filter(None, found))
-
-
-def _beyond(gpus: Sequence[GpuReading], buffer_bytes: int) -> str:
-    total_bytes = _total([gpu.total_bytes for gpu in gpus])
-    if not total_bytes or buffer_bytes <= total_bytes:
-        return ""
-    beyond, held = format_bytes(buffer_bytes), format_bytes(total_bytes)
-    return f"buffers of {beyond} on GPUs of {held}: the driver keeps the rest in main memory ({_AVOIDS})"
-
-
-_AVOIDS = "fewer layers on the GPU (-ngl), a smaller quant or --n-ctx avoids it"
+    of_gpu: dict[int, list[GpuReading]] = {}
+    for gpu in chain.from_iterable(each.gpus for each in readings):
+        if indices is None or gpu.index in indices:
+            of_gpu.setdefault(gpu.index, []).append(gpu)
+    moved = [(gpus[0].name, _moved_bytes(gpus)) for gpus in of_gpu.values()]
+    return tuple(
+        f"{format_bytes(n_bytes)} moved from a full {name} to main memory (fewer layers on the GPU (-ngl), a smaller "
+        "quant or --n-ctx avoids it)"
+        for name, n_bytes in moved
+        if n_bytes
+    )
 
 
 def _moved_bytes(readings: Sequence[GpuReading]) -> int:

@@ -11,14 +11,13 @@ from typing import TypeVar
 
 import msgspec
 
-from ggbench.engines.events import Memory, Steps
+from ggbench.engines.events import Steps
 from ggbench.errors import StoreError, UnknownName
 from ggbench.machine.host import peak_rss_bytes
 from ggbench.machine.readings import moment_ns
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.runs.machine_use import Span, device_spills, machine_changes, others_share, summarize_gpus
+from ggbench.runs.machine_use import Span, gpu_spills, machine_changes, others_share, summarize_gpus
 from ggbench.runs.reading_log import ReadingLog
-from ggbench.runs.reading_series import gpu_indices
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
@@ -124,9 +123,7 @@ class Recording:
             if name in uncounted:
                 parts.append(TimedSeries((), (), chunks=uncounted[name]))
             else:
-                parts.append(
-                    TimedSeries(series.position, series.step_ns, series.sampler_ns, chunks.get(name, ()))
-                )
+                parts.append(TimedSeries(series.position, series.step_ns, chunks.get(name, ())))
         return parts
 
     def token_times(self, names: Iterable[str]) -> TokenTimes:
@@ -143,20 +140,17 @@ class Recording:
         return BatchSteps(self.token_times(names)) if names else None
 
     @property
-    def n_steps(self) -> int:
-        """The number of timed steps so far, including those in chunks, without warm-up."""
-        chunks = sum(sum(each.n_tokens) for each in self.of(TokenChunks) if not each.series.startswith(WARMUP))
-        steps = (len(series.step_ns) for name, series in self.series.items() if not name.startswith(WARMUP))
-        return sum(steps) + chunks
-
-    @property
     def n_tokens(self) -> int:
-        """The tokens of those steps: a step of an engine's batch, as in `decode/p25/b4/r0`, gives each sequence one."""
-        return self.n_steps + sum(
-            (batch_size(name) - 1) * len(series.step_ns)
+        """The tokens timed so far, without warm-up: a step of an engine's batch, as in `decode/p25/b4/r0`, gives each
+        sequence one.
+        """
+        chunks = sum(sum(each.n_tokens) for each in self.of(TokenChunks) if not each.series.startswith(WARMUP))
+        steps = (
+            len(series.step_ns) * (1 if _ONE_OF_BATCH.search(name) else batch_size(name))
             for name, series in self.series.items()
-            if not name.startswith(WARMUP) and not _ONE_OF_BATCH.search(name)
+            if not name.startswith(WARMUP)
         )
+        return sum(steps) + chunks
 
     def add_span(self, series: str, span: Span) -> None:
         """Add the time span of the latest steps of a series."""
@@ -173,18 +167,10 @@ class Recording:
         return by_length
 
     @property
-    def prompt_counts(self) -> dict[int, int]:
-        """Return the actual tokens of prompts, by requested length."""
-        return {each.n_asked or each.n_prompt: each.n_prompt for each in self.of(PromptTiming)}
-
-    @property
     def machine_changes(self) -> tuple[str, ...]:
-        changes = machine_changes(self.readings, self.timed_spans)
-        if not gpu_indices(self.readings):
-            return changes
-        in_use, memory = self.last(GpusInUse), self.last(Memory) or Memory()
-        buffer_bytes = sum(each.total_bytes for each in memory.buffers if not each.is_host)
-        return *changes, *device_spills(self.readings, in_use.indices if in_use else None, buffer_bytes)
+        in_use = self.last(GpusInUse)
+        spills = gpu_spills(self.readings, in_use.indices if in_use else None)
+        return *machine_changes(self.readings, self.timed_spans), *spills
 
     @property
     def others_share(self) -> float | None:

@@ -21,10 +21,7 @@ from ggbench.stats.decode_timing import (
     LineFit,
     PrefillSpeed,
     ServingFigures,
-    b_ratio,
-    w_ratio,
 )
-from ggbench.stats.requests import RequestRates
 from ggbench.units import format_percent
 
 
@@ -57,11 +54,6 @@ class Result:
 
     __slots__ = ()
 
-    @property
-    def is_outdated(self) -> bool:
-        """Whether an earlier version stored it without what its recording still has."""
-        return False
-
 
 class DecodeTiming(Result, msgspec.Struct, frozen=True):
     """A result with timed steps: latency against position, of one sequence or of several at once."""
@@ -85,18 +77,17 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     """Users that each got a token in a step; `latency` is what one of them sees."""
     tok_s_together: float | None = None
     """Tokens/s of all users together, while all generate; None for a single one."""
-    requests: RequestRates | None = None
-    """Per-request rates of a server with several users; None otherwise."""
 
     @property
     def w_ratio(self) -> float | None:
         """Measured W / limit of W: the share of the memory bandwidth (MBU); 1.0 is the physical limit."""
-        return w_ratio(self.fit, self.limit)
+        measured, limit = self.fit and self.fit.w_tokens_per_ms, self.limit and self.limit.w_tokens_per_ms
+        return measured / limit if measured and limit else None
 
     @property
     def b_ratio(self) -> float | None:
         """Limit of B / measured B: the share of the memory bandwidth (MBU); 1.0 is the physical limit."""
-        return b_ratio(self.fit, self.limit)
+        return self.limit.b_ms / self.fit.b_ms if self.limit and self.fit and self.fit.b_ms else None
 
     def b_w16_ms(self, bpw: float | None) -> float | None:
         """B as if every weight had 16 bits, to compare quants (article, section 6.4)."""
@@ -108,8 +99,6 @@ class PromptTimings(Result, msgspec.Struct, frozen=True):
 
     prefills: tuple[PrefillSpeed, ...] = ()
     """Timed prompts, in order of length."""
-    limit: DecodeLimit | None = None
-    """A decode's limit by the memory of the weights; None if unknown."""
     serving: ServingFigures | None = None
     """How a server answered; None if an engine on this machine ran the model."""
 
@@ -182,16 +171,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """Reasons not to trust the times; empty if the machine was steady. Every mark `!` is decided here."""
         if self.result is not None and not self.result.is_timed:
             return ""
+        own: str = getattr(self.result, "unsteady", "")
+        changes = self.head.environment.changes if self.head.environment else ()
+        found = [own, *(each for each in changes if each not in own)]
         if isinstance(self.result, DecodeTiming | PromptTimings):
-            own = self.result.unsteady if isinstance(self.result, DecodeTiming) else self._changes
-            return "; ".join(filter(None, (own, others_text(self.others_share))))
-        if found := getattr(self.result, "unsteady", ""):
-            return str(found)
-        return self._changes
-
-    @property
-    def _changes(self) -> str:
-        return "; ".join(self.head.environment.changes) if self.head.environment else ""
+            found.append(others_text(self.others_share))
+        return "; ".join(filter(None, found))
 
     @property
     def others_share(self) -> float:

@@ -49,7 +49,6 @@ from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, Reco
 from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
-from ggbench.sizing.placement import ONE_GPU, Placement
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.sizing.theory.offload import check_overrides
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
@@ -351,7 +350,7 @@ class Session:
         file, setup, allocated = self.file, self.setup, self.allocated or Allocated(())
         if file is None or setup.cache_types is None:
             return None
-        is_mixed = self.context.given_bandwidth is None and self._is_beside_gpu(file, allocated)
+        is_mixed = self.context.given_bandwidth is None and self._is_beside_gpu(allocated)
         bandwidth = None if is_mixed else self.context.bandwidth_of(allocated, self.environment)
         if bandwidth is None:
             return None
@@ -360,14 +359,12 @@ class Session:
         except Unsupported:
             return None
 
-    def _is_beside_gpu(self, file: ModelFile, allocated: Allocated) -> bool:
-        """Return whether some weights or the cache are in main memory though weights are on a GPU."""
-        if not Memory(buffers=allocated.buffers).weights_on_gpu:
-            return False
-        if not self.setup.tensor_overrides:
-            return not self.setup.kv_offload
-        placement = Placement(file, LlamaConfig.of(self.setup), [ONE_GPU])
-        return placement.is_overridden or not self.setup.kv_offload
+    def _is_beside_gpu(self, allocated: Allocated) -> bool:
+        """Return whether some weights or the cache may be in main memory though weights are on a GPU."""
+        setup = self.setup
+        return Memory(buffers=allocated.buffers).weights_on_gpu and (
+            bool(setup.tensor_overrides) or not setup.kv_offload
+        )
 
 
 def _series_of(series: str, seq: int | None) -> str:

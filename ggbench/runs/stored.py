@@ -84,7 +84,7 @@ def read_run(store: Store, stored: StoredRun) -> Run:
     StoreError.
     """
     run = listed_run(stored)
-    if run.result is not None and (run.is_imported or not run.result.is_outdated):
+    if run.result is not None:
         return run
     from ggbench.runs.driver import run_of
 

@@ -112,8 +112,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def limit(self) -> DecodeLimit | None:
-        found = self.decode or self.result(PromptTimings)
-        return found.limit if found else None
+        return self.decode.limit if self.decode else None
 
     @property
     def b_w16_ms(self) -> float | None:

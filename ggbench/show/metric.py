@@ -6,18 +6,17 @@ A bound is not an interval: two values below 20 may be any distance apart, so bo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
-from ggbench.runs.experiment import experiment_of
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.figure import Figure, bounded_text, is_bound
 from ggbench.show.run_figures import FIGURES, estimate, unsteady_mark
 from ggbench.stats.intervals import Estimate, Interval
-from ggbench.stats.speed_curve import SpeedCurve
 from ggbench.units import format_bytes, format_count
 
 NO_INTERVAL = "without an interval"
@@ -121,11 +120,12 @@ _OTHER_LENGTHS = "different lengths"
 
 
 def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return speed, W, B, memory, percentiles, and prompts read by several runs."""
+    """Return speed, also at each depth, W, B, memory, percentiles, and prompts read by several runs."""
+    depths = map(_at_depth, sorted({each.n_depth for summary in summaries for each in summary.depths}))
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
     shared = sorted({length for length in lengths if lengths.count(length) > 1})
     prompts = map(_prefill, shared)
-    return (_SPEED, *prompts, B, W, memory_metric(summaries), *_LATENCIES, _TOGETHER)
+    return (*depths, _SPEED, *prompts, B, W, memory_metric(summaries), *_LATENCIES, _TOGETHER)
 
 
 def decoded_lengths(summary: QuantSummary) -> object:
@@ -210,47 +210,17 @@ _MEMORY = Metric(
     unfit=_why_no_memory,
 )
 
-_DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
+
+DEPTH = "tok_s_d"
+"""Beginning of the keys of speeds at a depth."""
 
 
-def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return tokens/s at the depths that any of these runs reached, and at the next one, including the requested depths
-    of a decode.
-
-    Speeds that a run did not measure follow from its fitted line and are marked with a tilde, if the line reaches that
-    far. Raises StoreError for an unknown kind.
-    """
-    speeds = filter(None, map(_speed_of, summaries))
-    reaches = [speed.reach for speed in speeds if speed.reach is not None]
-    if not reaches:
-        return ()
-    reach = max(reaches)
-    beyond = next((depth for depth in _DEPTHS if depth >= reach), _DEPTHS[-1])
-    asked = {each.n_depth for summary in summaries for each in summary.depths}
-    return tuple(_at_depth(depth) for depth in sorted(asked.union(_DEPTHS)) if depth <= beyond)
-
-
-def _speed_of(summary: QuantSummary) -> SpeedCurve | None:
-    run = summary.run
-    speed = experiment_of(run.head.kind).speed_of(run) if run.is_complete else None
-    return speed if speed is not None and speed.step_ms else None
-
-
-def depth_key(depth: int) -> str:
-    """Return the key of the metric of speed at a depth."""
-    return f"tok_s_d{depth}"
+def speed_at(depth: int, summary: QuantSummary) -> Estimate | float | None:
+    """Return the speed that a decode measured at a depth; None if it did not."""
+    found = next((each for each in summary.depths if each.n_depth == depth), None)
+    return None if found is None else estimate(found.tok_s, found.tok_s_ci95)
 
 
 def _at_depth(depth: int) -> Metric:
-    def speed(summary: QuantSummary) -> Estimate | None:
-        curve = _speed_of(summary)
-        if curve is None or not curve.knows(depth + 1):
-            return None
-        return curve.tok_s_at(depth + 1)
-
-    def mark(summary: QuantSummary) -> str:
-        curve = _speed_of(summary)
-        return unsteady_mark(summary) or ("~" if curve is None or not curve.has_measured(depth + 1) else "")
-
     topic = f"decode at n_depth {format_count(depth)}"
-    return speed_metric(depth_key(depth), topic, speed, header=f"at {format_count(depth)}", mark=mark)
+    return speed_metric(f"{DEPTH}{depth}", topic, partial(speed_at, depth), header=f"at {format_count(depth)}")

@@ -84,16 +84,14 @@ class Presenter(abc.ABC):
         """Return the metrics for comparing runs; they have no value for runs of other kinds."""
         return (memory_metric(summaries),)
 
-    def longer(self, run: Run) -> str:
-        """Return the command that measures more than a run whose numbers do not depend on time; empty without any."""
+    def longer(self, runs: Sequence[Run]) -> str:
+        """Return the command that measures equally much and more than these runs, whose numbers do not depend on time;
+        empty if that would not decide between them.
+        """
         return ""
 
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         """Return a line for each number that does not measure the same thing in all runs."""
-        return ()
-
-    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """Return the results of a run in progress, in lines of at most 28 characters. Printable."""
         return ()
 
     def short_answer(self, run: Run) -> str:

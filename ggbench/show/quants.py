@@ -24,7 +24,7 @@ from ggbench.show.charts import (
 )
 from ggbench.show.figure import Figure, bounded_text, facts_of, member
 from ggbench.show.machine import serving_facts
-from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, depth_key, vary
+from ggbench.show.metric import DEPTH, Metric, decode_metrics, decoded_lengths, speed_at, vary
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import compare_command, in_turns, run_answer, shared
@@ -36,7 +36,6 @@ from ggbench.units import (
     format_bytes,
     format_count,
     format_ms,
-    format_number,
 )
 
 _FRONT = (
@@ -126,11 +125,7 @@ def _facts(keys: str, summary: QuantSummary) -> list[tuple[str, str]]:
 
 def latency_facts(summary: QuantSummary) -> Facts:
     """Return what a decode measured besides its speed."""
-    facts = _facts("b_ms w_tokens_per_ms p50_ms p99_ms prefill_ms memory_bytes peak_bytes", summary)
-    if summary.decode is not None and (requests := summary.decode.requests) is not None:
-        low, high = format_number(requests.tok_s_low), format_number(requests.tok_s_high)
-        facts.append(("requests", f"{low} to {high} tok/s; max TTFT {format_ms(requests.ttft_max_ms)} ms"))
-    return Facts(facts)
+    return Facts(_facts("b_ms w_tokens_per_ms p50_ms p99_ms prefill_ms memory_bytes peak_bytes", summary))
 
 
 def _model(summary: QuantSummary) -> list[tuple[str, str]]:
@@ -188,16 +183,11 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
 def _speed_at(depth: int) -> Figure[QuantSummary]:
     return replace(
         FIGURES["tok_s"],
-        key=depth_key(depth),
+        key=f"{DEPTH}{depth}",
         header=f"tok/s at {format_count(depth)}",
         unit="",
-        get=partial(_at_depth, depth),
+        get=partial(speed_at, depth),
     )
-
-
-def _at_depth(depth: int, summary: QuantSummary) -> Estimate | float | None:
-    found = next((each for each in summary.depths if each.n_depth == depth), None)
-    return None if found is None else _speed(found)
 
 
 _BEHIND = figures(

@@ -87,7 +87,8 @@ def caveats(summary: QuantSummary) -> list[str]:
     if decode is not None and fit is not None and n_gen is not None and fit.is_nothing and not decode.depths:
         from ggbench.stats.linefit import fewest_samples
 
-        needed = fewest_samples(decode.n_prompt + 1)
+        is_timed_again = decode.serving is None and decode.n_seqs == 1
+        needed = fewest_samples(decode.n_prompt + 1, is_timed_again=is_timed_again)
         if n_gen < needed:
             found.append(say("run.too_few", n_tokens=n_gen, needed=needed))
     if fit is not None and fit.bend is not None:

@@ -110,21 +110,6 @@ def _sample(groups: Sequence[Sequence[int]], n_layers: int) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-UNKNOWN_BYTES_PER_S = 20e9
-"""A memory bandwidth to estimate times from if none was measured."""
-WEIGHTS_SHARE = 0.5
-"""Share of the memory bandwidth reached by reading weights."""
-_MADE_BYTES_PER_S = 0.3e9
-"""Rate in bytes/s at which a twin is written, loaded, repacked for the CPU's kernels, and removed."""
-_STARTED_S = 2.0
-"""Startup time of each worker."""
-
-
-def made_seconds(n_twins: int, disk_bytes: int) -> float:
-    """Return the approximate time to write, load and remove twins of this total size."""
-    return n_twins * _STARTED_S + disk_bytes / _MADE_BYTES_PER_S
-
-
 class StepCost(msgspec.Struct, frozen=True):
     """The bytes that a step of a model or its twin reads, which decide its time."""
 

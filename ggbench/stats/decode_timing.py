@@ -2,14 +2,13 @@
 
 No time is interpolated for a token inside a server's chunk. Rare chunks, such as characters of several tokens, are
 excluded from fits and percentiles but count for the speed. If they are common, as in speculative decoding, excluding
-them would exclude the fast tokens; adjacent tokens are then joined until at least 16 have one time, placed at their
-mean position: a line through such means equals the line through the tokens.
+them would exclude the fast tokens, so there is only the speed.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -55,11 +54,9 @@ class LineFit(msgspec.Struct, frozen=True):
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, no bound, or
     nothing tells the context from the machine."""
     b_ms: float | None
-    """Latency of a first token, the line's value at n = 1; None without W, or if it does not differ from zero."""
+    """Latency of a first token, the line's value at n = 1; None if it does not differ from zero."""
     b_ci95: tuple[float, float] | None
     """95 % interval of B, truncated at zero; without `b_ms`, B is "< upper end". None where `w_ci95` may be."""
-    r2: float | None
-    """Share of the variance of the means of blocks explained by the line; None if they do not vary."""
     bend: Bend | None = None
     """None for a line."""
     has_changed: bool = False
@@ -71,33 +68,14 @@ class LineFit(msgspec.Struct, frozen=True):
         return self.w_tokens_per_ms is None and self.w_ci95 is None and self.bend is None
 
 
-def w_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
-    """Return measured W / limit of W: the share of the memory bandwidth (MBU); 1.0 is the physical limit. None if
-    unknown.
-    """
-    if fit is None or fit.w_tokens_per_ms is None or limit is None or limit.w_tokens_per_ms is None:
-        return None
-    return fit.w_tokens_per_ms / limit.w_tokens_per_ms
-
-
-def b_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
-    """Return limit of B / measured B: the share of the memory bandwidth (MBU); 1.0 is the physical limit. None if
-    unknown.
-    """
-    return None if fit is None or fit.b_ms is None or limit is None else limit.b_ms / fit.b_ms
-
-
 class LatencySummary(msgspec.Struct, frozen=True):
     """Percentiles and rate of the timed steps."""
 
     p50_ms: float | None
-    """None if single steps were not timed, as in an imported run; likewise for the next two."""
-    p95_ms: float | None
+    """None if single steps were not timed, as in an imported run; likewise `p99_ms`."""
     p99_ms: float | None
     tok_s: float
     """Tokens per second over all timed decode steps, without sampling, like llama-bench's tg."""
-    sample_p50_ms: float | None
-    """Median time of the sampler for one token; None if not timed."""
     tok_s_ci95: tuple[float, float | None] | None = None
     """95 % interval; upper end None means unbounded. None for under 64 samples or a run of an older ggbench."""
 
@@ -285,8 +263,6 @@ class ServingFigures(msgspec.Struct, frozen=True):
 
 RARE = 0.05
 """Largest share of tokens in chunks to exclude them from fits and percentiles."""
-_BLOCK = 16
-"""Tokens to join: 1/16 of a stair of 256 cells, and several steps of a typical draft."""
 
 
 class TimedSeries(msgspec.Struct, frozen=True):
@@ -295,8 +271,6 @@ class TimedSeries(msgspec.Struct, frozen=True):
     position: Sequence[int]
     """Tokens in the KV cache at each single step, including the one being decoded."""
     step_ns: Sequence[int]
-    sampler_ns: Sequence[int] = ()
-    """Time of the sampler in each single step; empty if not timed."""
     chunks: Sequence[TokenChunks] = ()
 
 
@@ -305,10 +279,9 @@ class TokenTimes:
     """Times for a fit, and their sources."""
 
     position: list[float] = field(default_factory=list)
-    """The mean position of the tokens of each time. A new series starts if it does not increase."""
+    """Of each token alone. A new series starts if it does not increase."""
     step_ns: list[float] = field(default_factory=list)
-    """Per token."""
-    sampler_ns: list[int] = field(default_factory=list)
+    """Of each token alone."""
     n_tokens: int = 0
     """Number of all timed tokens, alone or together."""
     n_together: int = 0
@@ -317,7 +290,7 @@ class TokenTimes:
 
     @property
     def is_single(self) -> bool:
-        """Whether each time is that of one token."""
+        """Whether so few tokens arrived together that the others stand for all."""
         return self.n_together <= RARE * self.n_tokens
 
     @classmethod
@@ -325,7 +298,7 @@ class TokenTimes:
         """Return the times of several decodes, one after the other."""
         found = cls()
         for part in parts:
-            for name in ("position", "step_ns", "sampler_ns", "n_tokens", "n_together", "elapsed_ns"):
+            for name in ("position", "step_ns", "n_tokens", "n_together", "elapsed_ns"):
                 setattr(found, name, getattr(found, name) + getattr(part, name))
         return found
 
@@ -337,15 +310,8 @@ class TokenTimes:
             found.n_together += together
             found.n_tokens += len(part.step_ns) + together
             found.elapsed_ns += sum(part.step_ns) + sum(sum(each.elapsed_ns) for each in part.chunks)
-        for part in parts:
-            if found.is_single:
-                found.position.extend(part.position)
-                found.step_ns.extend(part.step_ns)
-                found.sampler_ns.extend(part.sampler_ns)
-            else:
-                for position, step_ns in _blocks(part):
-                    found.position.append(position)
-                    found.step_ns.append(step_ns)
+            found.position.extend(part.position)
+            found.step_ns.extend(part.step_ns)
         return found
 
 
@@ -355,15 +321,3 @@ def in_order(part: TimedSeries) -> list[tuple[int, int, int]]:
     for each in part.chunks:
         timed += zip(each.first_position, each.n_tokens, each.elapsed_ns, strict=True)
     return sorted(timed)
-
-
-def _blocks(part: TimedSeries) -> Iterator[tuple[float, float]]:
-    """Yield mean position and time per token of at least 16 consecutive tokens each; a shorter rest is left out."""
-    begin, end, elapsed_ns = 0, 0, 0
-    for first, n_tokens, ns in in_order(part):
-        if first != end:
-            begin, elapsed_ns = first, 0  # a token between them was not timed
-        end, elapsed_ns = first + n_tokens, elapsed_ns + ns
-        if end - begin >= _BLOCK:
-            yield (begin + end - 1) / 2, elapsed_ns / (end - begin)
-            begin, elapsed_ns = end, 0

@@ -25,12 +25,12 @@ def ratio_interval(one: float, one_ci: Interval, other: float, other_ci: Interva
     variance estimates recovery on the logarithms, G. Y. Zou and A. Donner, Statistics in Medicine 27 (2008) 1693.
     """
     ratio = math.log(one / other)
-    below = math.hypot(log_ratio(one, one_ci[0]), log_ratio(other_ci[1], other))
-    above = math.hypot(log_ratio(one_ci[1], one), log_ratio(other, other_ci[0]))
+    below = math.hypot(_log_ratio(one, one_ci[0]), _log_ratio(other_ci[1], other))
+    above = math.hypot(_log_ratio(one_ci[1], one), _log_ratio(other, other_ci[0]))
     return _exp(ratio - below), _exp(ratio + above)
 
 
-def log_ratio(more: float, less: float) -> float:
+def _log_ratio(more: float, less: float) -> float:
     """Return ln(more / less); infinite if `less` is not positive or `more` is infinite."""
     return math.log(more / less) if less > 0 and math.isfinite(more) else math.inf
 
@@ -205,11 +205,3 @@ def chunk_mean(
         return ChunkMean(form(mean))
     low, high = max(bounds[0], mean - half), min(bounds[1], mean + half)
     return ChunkMean(form(mean), (form(min(low, mean)), form(max(high, mean))))
-
-
-def normal_p(value: float, low: float, high: float) -> float:
-    """Return the probability that a normal estimate with this 95 % interval is as far from zero, either way."""
-    half = abs(value - low if value > 0 else high - value)
-    if half:
-        return math.erfc(Z_95 * abs(value) / half / math.sqrt(2))
-    return 0.0 if value else 1.0

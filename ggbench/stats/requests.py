@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from itertools import accumulate
 
 import msgspec
 
 from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenTimes, in_order
-
-
-class RequestRates(msgspec.Struct, frozen=True):
-    """Per-request results of a batch on a server, by the client's clock."""
-
-    n_requests: int
-    tok_s: float
-    """Median over the requests of tokens after the first / time from the first to the last."""
-    tok_s_low: float
-    """Rate of the slowest request."""
-    tok_s_high: float
-    """Rate of the fastest request."""
-    ttft_ms: float
-    """Median time from sending a request to receiving its first token."""
-    ttft_max_ms: float
 
 
 class ServedRequest(msgspec.Struct, frozen=True):
@@ -76,18 +60,6 @@ class BatchSteps(msgspec.Struct, frozen=True):
             return throughput(self.requests)
         elapsed_ns = self.times.elapsed_ns
         return n_seqs * self.times.n_tokens * 1e9 / elapsed_ns if elapsed_ns else None
-
-
-def request_rates(requests: Sequence[ServedRequest]) -> RequestRates | None:
-    """Return the rates and waits of requests that all got tokens; None if no rate is known."""
-    timings = [each.timing for each in requests]
-    rates = [(each.n_tokens - 1) * 1e9 / each.gen_ns for each in timings if each.gen_ns]
-    waits = [each.ttft_ns / 1e6 for each in timings if each.ttft_ns is not None]
-    if not rates:
-        return None
-    return RequestRates(
-        len(timings), statistics.median(rates), min(rates), max(rates), statistics.median(waits), max(waits)
-    )
 
 
 def _window(requests: Sequence[ServedRequest]) -> tuple[int, int] | None:

@@ -51,44 +51,46 @@ def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[R
     ]
 
 
-MIN_STAIRS, SURE_STAIRS = 3, 8
-"""Fewest whole stairs of 256 cells for a line, and for intervals: a shorter run may lie within one state of the
-machine, whose states of some hundred tokens then do not show."""
+FEWEST_STAIRS = 8
+"""Fewest whole stairs of 256 cells for blocks: a shorter run may lie within one state of the machine, whose states of
+some hundred tokens then do not show."""
 _MIN_BLOCKS, _STAIRS_PER_BLOCK = 4, 4
 
 
-class Blocks(NamedTuple):
-    """Means over blocks of whole stairs, in order of position."""
+class Means(NamedTuple):
+    """Means over stairs, or over blocks of them, in order of position."""
 
     ramp: Floats
     """Mean of position - 1."""
     step_ms: Floats
-    are_sure: bool
-    """Whether there are enough for intervals."""
 
 
-def block_means(repetitions: Sequence[Repetition], after: int = 0) -> Blocks | None:
-    """Return the means over blocks of the positions above `after`, over all repetitions; None below 3 whole stairs.
-
-    The first and the last stair count as incomplete.
+def stair_means(repetitions: Sequence[Repetition], after: int = 0) -> Means:
+    """Return the means over the whole stairs above `after`, over all repetitions; the first and the last stair count as
+    incomplete.
     """
     positions = np.concatenate([each.position for each in repetitions])
     steps_ms = np.concatenate([each.step_ms for each in repetitions])
     kept = positions > after
     stairs = ((positions[kept] - 1) // KV_CELLS).astype(np.int64)
-    if not len(stairs):
-        return None
     counts = np.bincount(stairs)
     whole = np.flatnonzero(counts)[1:-1]
-    if len(whole) < MIN_STAIRS:
-        return None
-    groups = np.array_split(whole, max(min(_MIN_BLOCKS, len(whole)), len(whole) // _STAIRS_PER_BLOCK))
 
     def means(values: Floats) -> Floats:
-        of_stair = np.bincount(stairs, values[kept]) / np.maximum(counts, 1)
-        return np.array([of_stair[group].mean() for group in groups])
+        found: Floats = np.bincount(stairs, values[kept])[whole] / counts[whole]
+        return found
 
-    return Blocks(means(positions - 1), means(steps_ms), len(whole) >= SURE_STAIRS)
+    return Means(means(positions - 1), means(steps_ms))
+
+
+def block_means(repetitions: Sequence[Repetition], after: int = 0) -> Means | None:
+    """Return the means over blocks of whole stairs; None below 8 whole stairs."""
+    found = stair_means(repetitions, after)
+    n_stairs = len(found.ramp)
+    if n_stairs < FEWEST_STAIRS:
+        return None
+    groups = np.array_split(np.arange(n_stairs), max(_MIN_BLOCKS, n_stairs // _STAIRS_PER_BLOCK))
+    return Means(*(np.array([values[group].mean() for group in groups]) for values in found))
 
 
 FEWEST_IN_A_ROW = 8

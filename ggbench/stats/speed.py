@@ -14,13 +14,11 @@ from ggbench.stats.linefit import least_squares
 from ggbench.stats.samples import Repetition, block_means, half_width_in_a_row, rates, split_repetitions
 
 
-def summarize(
-    position: npt.ArrayLike, step_ns: npt.ArrayLike, sampler_ns: npt.ArrayLike | None = None
-) -> LatencySummary | None:
-    """Return p50, p95 and p99 in ms, interpolated between samples, and tokens per second as samples over their sum.
+def summarize(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LatencySummary | None:
+    """Return p50 and p99 in ms, interpolated between samples, and tokens per second as samples over their sum.
 
-    `position` is 1-based; `step_ns` are the decode steps and `sampler_ns` the sampler's times, both in ns; non-finite
-    values are dropped; repetitions are concatenated, as for `fit_line`. None if no time was measured.
+    `position` is 1-based; `step_ns` are the decode steps in ns; non-finite values are dropped;
+    repetitions are concatenated, as for `fit_line`. None if no time was measured.
     """
     repetitions = split_repetitions(position, step_ns)
     if not repetitions:
@@ -29,16 +27,12 @@ def summarize(
     mean_ms = float(steps_ms.mean())
     if mean_ms <= 0:
         return None
-    p50_ms, p95_ms, p99_ms = (float(value) for value in np.percentile(steps_ms, (50, 95, 99)))
+    p50_ms, p99_ms = map(float, np.percentile(steps_ms, (50, 99)))
     half_ms = _half_width_ms(repetitions)
-    sampler = np.asarray([] if sampler_ns is None else sampler_ns, dtype=np.float64)
-    sampler = sampler[np.isfinite(sampler)]
     return LatencySummary(
         p50_ms=p50_ms,
-        p95_ms=p95_ms,
         p99_ms=p99_ms,
         tok_s=1e3 / mean_ms,
-        sample_p50_ms=float(np.median(sampler)) * 1e-6 if len(sampler) else None,
         tok_s_ci95=None if half_ms is None else rates(1e3, mean_ms, half_ms),
     )
 
@@ -50,7 +44,7 @@ def _half_width_ms(repetitions: Sequence[Repetition]) -> float | None:
     is wider.
     """
     blocks = block_means(repetitions)
-    if blocks is None or not blocks.are_sure:
+    if blocks is None:
         return None
     half_ms = least_squares(blocks.ramp, blocks.step_ms).mean_half
     longest = max(len(each.step_ms) for each in repetitions)
@@ -61,21 +55,20 @@ def _half_width_ms(repetitions: Sequence[Repetition]) -> float | None:
 def summarize_tokens(times: TokenTimes) -> LatencySummary | None:
     """Return the summary, with tokens per second over all timed tokens, alone or together.
 
-    If many arrived together there are no percentiles, as tokens have no times of their own.
+    If many arrived together that is all there is, as most tokens have no times of their own.
     """
-    found = summarize(times.position, times.step_ns, times.sampler_ns)
+    found = summarize(times.position, times.step_ns)
     if not times.n_together or times.elapsed_ns <= 0:
         return found
     tok_s = times.n_tokens * 1e9 / times.elapsed_ns
-    if found is None:
-        return LatencySummary(None, None, None, tok_s, None)
+    if found is None or not times.is_single:
+        return LatencySummary(None, None, tok_s)
     interval = None
     if found.tok_s_ci95 is not None:
         low, high = found.tok_s_ci95
         scale = tok_s / found.tok_s
         interval = low * scale, None if high is None else high * scale
-    found = replace(found, tok_s=tok_s, tok_s_ci95=interval)
-    return found if times.is_single else replace(found, p50_ms=None, p95_ms=None, p99_ms=None)
+    return replace(found, tok_s=tok_s, tok_s_ci95=interval)
 
 
 def prompt_speed(n_prompt: int, elapsed_ns: Sequence[int]) -> PrefillSpeed:

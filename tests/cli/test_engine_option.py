@@ -160,37 +160,8 @@ def _two(program: Path, *steps_ns: int) -> list[str]:
     return [word for ns in steps_ns for word in ("--engine", f"llama-server={program} --step-ns {ns}")]
 
 
-@pytest.mark.parametrize(
-    ("steps_ns", "percent", "code", "line"),
-    [
-        ((5_000_000, 10_000_000), "5%", 1, "slower than --fail-if-slower 5.0 %: speed of "),
-        ((10_000_000, 10_100_000), "3%", 0, "within --fail-if-slower 3.0 %: speed of "),
-    ],
-)
-def test_engines_in_turns_have_the_limit_of_compare(
-    steps_ns: tuple[int, int], percent: str, code: int, line: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
-) -> None:
-    engines = _two(install(tmp_path), *steps_ns)
-    asked = ("bench", tiny_twin, "-n", "100", "-t", "1", *engines, "--fail-if-slower", *percent.split())
-    ran = ggbench(*asked, "--json")
-    assert (ran.code, line in ran.err) == (code, True), ran.err
-    (check,) = ran.json["checks"]
-    stored = ggbench("compare", *range(1, 9), "--fail-if-slower", *percent.split(), "--json")
-    assert (stored.code, stored.json["checks"]) == (code, [check])
-
-
-def test_a_limit_needs_two_engines_that_ran(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
-    for name in ("sound", "broken"):
-        (tmp_path / name).mkdir()
-    sound, broken = install(tmp_path / "sound"), install(tmp_path / "broken", "no memory")
-    limit = ("--fail-if-slower", "5%")
-    for command in ("bench", "prefill"):
-        for engines in ((), ("--engine", f"llama-server={sound}")):
-            ran = ggbench(command, tiny_twin, *engines, *limit)
-            assert (ran.code, "compares several --engine" in ran.err) == (2, True), ran.err
-        assert "--fail-if-undecided needs a limit" in ggbench(command, tiny_twin, "--fail-if-undecided").err
-        ran = ggbench(command, tiny_twin, *_two(sound, 1, 1), "--fail-if-slower", "5")
-        assert (ran.code, "such as 5%" in ran.err) == (2, True), ran.err
+def test_engines_that_cannot_run_are_refused_before_any_measures(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+    sound = install(tmp_path)
     (tmp_path / "old").mkdir()
     old = install(tmp_path / "old", "unknown flag")
     for bad, reason in (
@@ -201,25 +172,21 @@ def test_a_limit_needs_two_engines_that_ran(tiny_twin: Path, tmp_path: Path, ggb
         assert (ran.code, reason in ran.err, "[1/" in ran.err) == (2, True, False), ran.err
     ran = ggbench("bench", tiny_twin, "q8_0", "q4_0", *_two(sound, 1, 2))
     assert (ran.code, "one quant at a time, not q8_0 and q4_0" in ran.err) == (2, True), ran.err
-    three = ("--engine", f"llama-server={broken}", *_two(sound, 5_000_000, 10_000_000))
-    ran = ggbench("bench", tiny_twin, "-n", "300", "-t", "1", *three, *limit, "--json")
-    assert (ran.code, ran.json["checks"], "--fail-if-slower" in ran.err) == (3, [], False), ran.err
 
 
-def test_each_depth_has_its_ratio_and_its_limit(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+def test_each_depth_has_its_ratio(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
     engines = _two(install(tmp_path), 5_000_000, 10_000_000)
     asked = ("bench", tiny_twin, "-d", "0,256", "-n", "64", "-t", "1", *engines)
-    ran = ggbench(*asked, "--fail-if-slower", "5%")
-    assert ran.code == 1, ran.err
-    assert "0.50 times" in ran.err and "(and 1 more)" in ran.err
+    ran = ggbench(*asked)
+    assert ran.code == 0, ran.err
     assert "is faster in decode at n_depth 0: 2.00 times" in ran.out and "at 256 tok/s" in ran.out
 
 
 def test_prefill_measures_several_engines_in_turns(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
     program = install(tmp_path)
     asked = ("prefill", tiny_twin, "--lengths", "25,100", "-t", "1")
-    ran = ggbench(*asked, *_two(program, 5_000_000, 10_000_000), "--fail-if-slower", "5%", "--json")
-    assert (ran.code, "slower than --fail-if-slower 5.0 %: prefill " in ran.err) == (1, True), ran.err
+    ran = ggbench(*asked, *_two(program, 5_000_000, 10_000_000), "--json")
+    assert ran.code == 0, ran.err
     with Store.open() as store:
         runs = [read_run(store, store.load_run(number)) for number in range(1, 9)]
     first, second = (f"{program} --step-ns {ns}" for ns in (5_000_000, 10_000_000))

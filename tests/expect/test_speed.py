@@ -59,14 +59,14 @@ def _file(n_layer: int = 2) -> ModelFile:
 
 
 def _latency(ms: float) -> LatencySummary:
-    return LatencySummary(ms, ms, ms, 1e3 / ms, None, (0.99e3 / ms, 1.01e3 / ms))
+    return LatencySummary(ms, ms, 1e3 / ms, (0.99e3 / ms, 1.01e3 / ms))
 
 
 def _decode(file: ModelFile, share: float = 0.5, unsteady: str = "") -> DecodeResult:
     limit = decode_limit(file, BANDWIDTH)
     assert limit.w_tokens_per_ms is not None
     w, b_ms = limit.w_tokens_per_ms * share, limit.b_ms / share
-    fit = LineFit(1000, w, (0.9 * w, 1.1 * w), b_ms, (0.9 * b_ms, 1.1 * b_ms), 1.0)
+    fit = LineFit(1000, w, (0.9 * w, 1.1 * w), b_ms, (0.9 * b_ms, 1.1 * b_ms))
     return DecodeResult(25, 1000, None, fit, _latency(b_ms + 524 / w), limit, unsteady)
 
 

@@ -40,7 +40,7 @@ def _window(n_gen: int, ms: float, share: float = 0.02) -> DepthSpeed:
 
 
 def _fit(w: float | None, interval: tuple[float, float | None] | None) -> LineFit:
-    return LineFit(1000, w, interval, None, None, None)
+    return LineFit(1000, w, interval, None, None)
 
 
 def test_latencies_are_interpolated_and_continued() -> None:

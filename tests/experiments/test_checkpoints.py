@@ -48,13 +48,13 @@ def _run(rig: RunContext, job: Job) -> Run:
 def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
     setup = target.setup(TransformersConfig(attention="eager"))
-    run = _run(rig, Job(DECODE, target, setup, DecodeSettings(2000)))
+    run = _run(rig, Job(DECODE, target, setup, DecodeSettings(2400)))
     assert run.outcome is Outcome.COMPLETED
     assert isinstance(run.result, DecodeResult) and run.result.fit is not None and run.result.limit is not None
     assert run.result.fit.b_ms == pytest.approx(10, rel=0.05)
     assert run.subject.kv_bytes_per_token == 2 * 2 * 2 * 64 * 2  # layers, K and V, heads, head size, bytes
-    assert run.memory.n_ctx == 2025 and run.memory.kv_bytes == 2025 * 1024
-    assert run.head.command.endswith(" bf16 -n 2000 --attention eager --threads 2")
+    assert run.memory.n_ctx == 2425 and run.memory.kv_bytes == 2425 * 1024
+    assert run.head.command.endswith(" bf16 -n 2400 --attention eager --threads 2")
     assert isinstance(workers[0].requests[0], LoadCheckpoint)
     assert run.run_id is not None
     assert read_run(store, store.load_run(run.run_id)).head.setup == setup.with_threads(2)

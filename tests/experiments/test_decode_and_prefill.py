@@ -49,7 +49,7 @@ def test_a_decode_becomes_a_run(target: Target, store: Store, tiny_twin: Path) -
     assert workers[0].closed
     assert run.run_id is not None
     assert store.load_samples(run.run_id).position.tolist() == list(range(26, 1026))
-    assert len(store.load_samples(run.run_id, warmup=True).step_ns) == 1008
+    assert sum(len(each.step_ns) for each in store.load_chunks(run.run_id)) == 8 + 1000 + 12 * 24
 
 
 def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target: Target) -> None:
@@ -157,19 +157,19 @@ def test_one_depth_has_a_speed_and_no_line(target: Target) -> None:
 def test_several_users_decode_in_one_batch(target: Target, store: Store) -> None:
     """The worker's W is 200 tokens/ms for one sequence; a step of four reads four caches."""
     rig, workers = fake_rig(store)
-    settings = DecodeSettings(1000, repeat=2, n_seqs=4)
+    settings = DecodeSettings(2300, repeat=2, n_seqs=4)
     (run,) = runs_of(rig, Job(DECODE, target, PLAIN, settings))
     _, context, *workloads = workers[0].requests
     assert isinstance(context, MakeContext)
-    assert (context.setup.n_ctx, context.setup.n_seq_max) == (settings.n_ctx_needed, 4) == (4 * 1280, 4)
-    assert workloads == [BatchedDecode(25, 8, 4), BatchedDecode(25, 1000, 4), BatchedDecode(25, 1000, 4)]
+    assert (context.setup.n_ctx, context.setup.n_seq_max) == (settings.n_ctx_needed, 4) == (4 * 2560, 4)
+    assert workloads == [BatchedDecode(25, 8, 4), BatchedDecode(25, 2300, 4), BatchedDecode(25, 2300, 4)]
     result = decoded(run)
     assert result.fit is not None and result.limit is not None and result.latency is not None
     assert result.fit.w_tokens_per_ms == pytest.approx(50, rel=0.02)
     assert target.path is not None
     per_token = read_model_file(target.path).kv_bytes_per_token()
     assert result.limit.w_tokens_per_ms == pytest.approx(20e9 / per_token / 4e3)
-    assert (result.n_seqs, result.n_gen, result.prefill_ms) == (4, 2000, 100)
+    assert (result.n_seqs, result.n_gen, result.prefill_ms) == (4, 4600, 100)
     assert result.tok_s_together == pytest.approx(4 * result.latency.tok_s)
     assert " -n 1000 --repeat 2 --parallel 4 " in run.head.command
     assert DECODE.speed_of(run) is None

@@ -11,7 +11,7 @@ from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, Request
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
-from ggbench.experiments.forecast import twin_timer
+from ggbench.experiments.forecast import layer_twins, twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
@@ -22,7 +22,6 @@ from ggbench.machine.environment import environment
 from ggbench.machine.host import Cpu
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
-from ggbench.runs import layer_twins
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
@@ -81,6 +80,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layer_twins, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     for module in (twin_timer, environments):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))
+    monkeypatch.setattr(twin_timer, "gpu_backends", lambda: ("cuda",))
     return cached_twin("many", replace(TINY, n_layer=16), "q8_0", tmp_path)
 
 
@@ -134,8 +134,9 @@ def test_experts_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
     assert [each.cpu_moe for each in loaded] == [False, True]
 
 
-def test_without_a_gpu_all_layers_are_in_main_memory(model: Path) -> None:
+def test_without_a_gpu_all_layers_are_in_main_memory(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which the basis says, as llama.cpp may be built without one."""
+    monkeypatch.setattr(twin_timer, "gpu_backends", lambda: ())
     run, _ = _run(model, LlamaConfig(n_gpu_layers=9), has_gpu=False)
     cost = step_cost(read_model_file(model), range(16))
     expected_ns = BASE_NS["CPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)

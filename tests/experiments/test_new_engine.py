@@ -62,7 +62,7 @@ def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(
     ggbench: Run,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    for n_gen in (1000, 1100):
+    for n_gen in (2400, 2500):
         ran = ggbench("decode", "planted:tiny:p1", "-n", n_gen, "--slots", 2, "--json")
         assert ran.code == 0, ran.err
     document = ran.json
@@ -70,14 +70,14 @@ def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(
     assert (setup["quant"], setup["slots"]) == ("p1", 2)
     assert document["b_ms"] == pytest.approx(20, rel=0.01)
     assert document["w_tokens_per_ms"] == pytest.approx(100, rel=0.01)
-    assert document["command"] == "ggbench decode planted:tiny p1 -n 1100 --slots 2"
+    assert document["command"] == "ggbench decode planted:tiny p1 -n 2500 --slots 2"
     with Store.open() as store:
         run = read_run(store, store.load_run(document["run_id"]))
     assert (run.head.setup.engine, type(run.head.setup)) == ("planted", config_type("planted"))
 
     assert "planted:tiny" in ggbench("results").out
     compared = ggbench("compare", 1, 2, "--why")
-    assert compared.code == 0 and "n_gen: 1,000 in a, 1,100 in b" in compared.out, compared.err
+    assert compared.code == 0 and "n_gen: 2,400 in a, 2,500 in b" in compared.out, compared.err
     report = tmp_path / "report.html"
     assert ggbench("report", 1, 2, "-o", report).code == 0
     assert "planted:tiny" in report.read_text()

@@ -58,29 +58,28 @@ def run(monkeypatch: pytest.MonkeyPatch, store: Store) -> Runner:
 
 
 def test_a_decode_of_a_server_finds_w_and_b(run: Runner) -> None:
-    found = run(DECODE, DecodeSettings(1000))
+    found = run(DECODE, DecodeSettings(2300))
     result = found.result
     assert isinstance(result, DecodeResult)
     assert result.fit is not None and result.latency is not None and result.serving is not None
     assert result.fit.w_tokens_per_ms == pytest.approx(200, rel=1e-6)
     assert result.fit.b_ms == pytest.approx(10, rel=1e-6)
-    assert (result.n_gen, result.prefill_ms, result.limit) == (1000, 25.0, None)
+    assert (result.n_gen, result.prefill_ms, result.limit) == (2300, 25.0, None)
     assert (result.serving.clock, result.serving.server) == ("server", "llama-server b1")
     assert result.serving.ttft_ms == pytest.approx((25 * PROMPT_NS_PER_TOKEN + NETWORK_NS) / 1e6)
     assert (found.memory.n_ctx, found.memory.kv_bytes, found.memory.total_bytes) == (4096, None, None)
     assert (found.subject.source, found.subject.quant, found.subject.bpw) == ("endpoint", "q4_k_m", 5.6)
     assert found.head.environment is not None
     assert found.head.environment.server == "llama-server b1"
-    assert found.head.command == "ggbench decode http://s tiny -n 1000"
+    assert found.head.command == "ggbench decode http://s tiny -n 2300"
 
 
-def test_a_server_that_speculates_has_the_line_of_its_tokens(run: Runner) -> None:
-    """Without percentiles, since no token was timed alone; with what was drafted and accepted."""
+def test_a_server_that_speculates_has_a_speed_alone(run: Runner) -> None:
+    """No token was timed alone; with what was drafted and accepted."""
     result = run(DECODE, DecodeSettings(1100), on_a_line(sizes=(4, 2), n_drafted=900)).result
     assert isinstance(result, DecodeResult)
-    assert result.fit is not None and result.latency is not None and result.serving is not None
-    assert result.fit.w_tokens_per_ms == pytest.approx(200, rel=1e-6)
-    assert result.n_gen == 1100
+    assert result.latency is not None and result.serving is not None
+    assert (result.fit, result.n_gen) == (None, 1100)
     assert result.latency.tok_s == pytest.approx(1100e9 / sum(step_ns(25, n) for n in range(1, 1101)))
     assert (result.latency.p50_ms, result.unsteady) == (None, "")
     assert (result.serving.n_drafted, result.serving.n_accepted) == (900, 450)
@@ -113,15 +112,14 @@ def test_concurrent_requests_have_rates_of_their_own(run: Runner) -> None:
 
 def test_users_of_a_server_have_a_speed_each_and_together(run: Runner) -> None:
     """Each request has the line of a single one; the server has four slots."""
-    found = run(DECODE, DecodeSettings(1000, repeat=2, n_seqs=4))
+    found = run(DECODE, DecodeSettings(2300, repeat=2, n_seqs=4))
     result = found.result
     assert isinstance(result, DecodeResult)
-    decode_ns = sum(step_ns(25, n) for n in range(1, 1001))
-    assert result.latency is not None and result.requests is not None and result.fit is not None
-    assert (result.n_seqs, result.n_gen, result.requests.n_requests, result.unsteady) == (4, 2000, 8, "")
-    assert result.latency.tok_s == pytest.approx(1000e9 / decode_ns, rel=0.01)
-    assert result.requests.tok_s == pytest.approx(1000e9 / decode_ns)
-    assert result.tok_s_together == pytest.approx(4 * 1000e9 / decode_ns, rel=0.01)
+    decode_ns = sum(step_ns(25, n) for n in range(1, 2301))
+    assert result.latency is not None and result.fit is not None
+    assert (result.n_seqs, result.n_gen, result.unsteady) == (4, 4600, "")
+    assert result.latency.tok_s == pytest.approx(2300e9 / decode_ns, rel=0.01)
+    assert result.tok_s_together == pytest.approx(4 * 2300e9 / decode_ns, rel=0.01)
     assert result.fit.w_tokens_per_ms == pytest.approx(200, rel=0.01)
     assert "--parallel 4" in found.head.command
     crowded = run(DECODE, DecodeSettings(300, n_seqs=6)).result

@@ -30,7 +30,7 @@ def figures(run: QuantSummary) -> dict[str, object]:
         "limit_bytes_per_s": run.limit and run.limit.bandwidth_bytes_per_s, "flash_attn": run.memory.flash_attn,
         "unsteady": decode and decode.unsteady, "buffers": list(run.memory.buffers),
         "readings": use and use.n_readings, "temperature_max_c": use and use.temperature_max_c,
-        "sm_clock_median_mhz": use and use.sm_clock_median_mhz, "sm_clock_min_mhz": use and use.sm_clock_min_mhz,
+        "sm_clock_min_mhz": use and use.sm_clock_min_mhz,
         "power_w": use and use.power_mean_w, "energy_per_token_mj": use and use.energy_per_token_mj,
         "throttle": [each.reason for each in use.throttle or ()] if use else None,
     }  # fmt: skip

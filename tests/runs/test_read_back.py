@@ -84,7 +84,7 @@ def test_a_killed_decode_has_all_that_it_had(target: Target, tmp_path: Path) -> 
     assert run.finished_at is None
     result = decoded(run)
     assert (result.n_gen, result.prefill_ms) == (1500, 25)
-    assert result.fit is not None and result.fit.b_ms == pytest.approx(10, rel=0.02)
+    assert result.fit is not None and result.fit.is_nothing  # no depth was timed again
     assert result.limit is not None and result.latency is not None
     assert [each.device for each in run.memory.buffers] == ["CUDA0", "CPU_Mapped", "CPU"]
     assert (run.memory.n_ctx, run.memory.peak_bytes, run.memory.flash_attn) == (1280, PEAK, True)

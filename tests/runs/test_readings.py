@@ -20,7 +20,7 @@ from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.targets import Target
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
-from ggbench.runs.stored import listed_run, read_recording, read_run
+from ggbench.runs.stored import read_recording, read_run
 from ggbench.stats.decode_timing import Bandwidth
 from tests.fakes.engine import CUDA, PLACES, WORKER_PID, fake_rig, obey, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, prefill_job, runs_of
@@ -77,7 +77,7 @@ def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: St
     assert use.energy_per_token_mj is not None
     assert use.other_processes == (DESKTOP,)
     assert (use.worker_bytes, run.memory.other_bytes) == (640 << 20, 540 << 20)
-    assert "sw_power_cap" in decoded(run).unsteady
+    assert "sw_power_cap" in run.unsteady
     assert run.run_id is not None
     stored = store.load_run(run.run_id)
     readings = read_recording(store, stored).readings
@@ -134,21 +134,6 @@ class ChangingMachine:
         return replace(with_gpu(rig), read_machine=self.read, reading_interval_s=0.001)
 
 
-def test_a_run_through_a_suspend_is_marked(target: Target, store: Store) -> None:
-    """Its steps did not see it, as their clock stood still; what it says of the machine is stored and shown."""
-    awake = MachineReading(0, None, 1, 2, suspended_ns=40_000_000_000, n_cpus=2)
-    machine = ChangingMachine(awake, replace(awake, suspended_ns=102_000_000_000))
-    (run,) = runs_of(machine.rig(store), decode_job(target, 300))
-
-    what = "the machine was suspended for 1:02"
-    assert run.head.environment is not None
-    assert run.head.environment.changes == (what,)
-    assert what in decoded(run).unsteady
-    assert run.run_id is not None
-    stored = store.load_run(run.run_id)
-    assert listed_run(stored).head.environment == read_run(store, stored).head.environment == run.head.environment
-
-
 def test_a_prompt_beside_other_programs_is_marked(
     target: Target, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,15 +168,17 @@ def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypat
 
 def test_a_killed_run_has_what_changed_until_then(target: Target, store: Store) -> None:
     """From its readings alone, as it never came to an end that could be stored."""
-    whole = MachineReading(0, None, 1, 2, n_cpus=8)
-    rig = ChangingMachine(whole, replace(whole, n_cpus=4)).rig(store)
+    gpu = GpuReading(0, "Radeon", used_bytes=1 << 30, total_bytes=8 << 30, shared_bytes=0)
+    full = replace(gpu, used_bytes=8 << 30, shared_bytes=1 << 30)
+    before, since = (MachineReading(0, None, 1, 2, (each,)) for each in (gpu, full))
+    rig = ChangingMachine(before, since).rig(store)
     (run,) = runs_of(rig, prefill_job(target, 8))
     assert run.run_id is not None
     stored, begun = store.load_run(run.run_id), rig.describe_environment({})
     found = read_run(store, replace(stored, result_json=None, state="interrupted", environment=begun))
-    what = "the CPUs available changed from 8 to 4"
-    assert found.head.environment == replace(begun, changes=(what,))
-    assert found.unsteady == what
+    assert found.head.environment is not None
+    (what,) = found.head.environment.changes
+    assert what.startswith("1.00 GiB moved from a full Radeon to main memory") and found.unsteady == what
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_steps_that_follow_each_other_are_one_span_and_warm_up_is_none(clock: Cl
         half_a_second(recorder, clock, 26 + 2 * number)
     recorder.flush()
     assert recorder.recording.spans == [(1000 * S + S // 2, 1003 * S + S // 2)]
-    assert recorder.recording.n_steps == 12
+    assert recorder.recording.n_tokens == 12
     assert recorder.run_id is not None
     lengths = [len(chunk.step_ns) for chunk in store.load_chunks(recorder.run_id)]
     assert (sum(lengths), max(lengths)) == (14, 4)
@@ -78,4 +78,4 @@ def test_a_step_of_a_batch_is_a_token_for_each_and_a_servers_requests_are_counte
     recorder = recorder_of(None)
     for series in ("warmup/p25/b4/r0", "decode/p25/b4/r0", "decode/i64/b8", "decode/i64/b4/s0", "decode/d0/b1/r0"):
         half_a_second(recorder, clock, 26, series)
-    assert (recorder.recording.n_steps, recorder.recording.n_tokens) == (8, 2 * (4 + 8 + 1 + 1))
+    assert recorder.recording.n_tokens == 2 * (4 + 8 + 1 + 1)

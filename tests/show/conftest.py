@@ -82,15 +82,15 @@ def completed() -> QuantSummary:
         buffers=(on_cpu, on_gpu), other_bytes=251_658_240, n_ctx=10240, n_batch=2048, n_ubatch=512, flash_attn=True
     )
     use = GpuUse(
-        indices=(0,), n_readings=92, temperature_max_c=71.0, sm_clock_min_mhz=2505, sm_clock_median_mhz=2520.0,
+        indices=(0,), n_readings=92, temperature_max_c=71.0, sm_clock_min_mhz=2505,
         power_mean_w=318.4, energy_per_token_mj=2943.2, throttle=(Throttling("sw_power_cap", 3),),
         worker_bytes=4_412_702_720 + 10240 * 524_288 + 327_942_144 + 251_658_240,
         other_processes=(GpuProcess(911, "/usr/lib/desktop", 300 * MIB),),
     )  # fmt: skip
     result = DecodeResult(
         n_prompt=25, n_gen=10_000, prefill_ms=22.613,
-        fit=LineFit(10_000, 1513.2, (1489.1, 1538.9), 5.9261, (5.9102, 5.9420), 0.9713),
-        latency=LatencySummary(9.24, 12.51, 12.74, 108.2, 0.0431, (106.9, 109.5)),
+        fit=LineFit(10_000, 1513.2, (1489.1, 1538.9), 5.9261, (5.9102, 5.9420)),
+        latency=LatencySummary(9.24, 12.74, 108.2, (106.9, 109.5)),
         limit=DecodeLimit(1922.6, 4.3774, 1.008e12, "NVML: 384 bit x 10501 MHz x 2"),
     )  # fmt: skip
     decode = Run(head=head, outcome=Outcome.COMPLETED, memory=memory, gpu_use=use, result=result, run_id=41)
@@ -114,8 +114,8 @@ def unbounded() -> QuantSummary:
     memory = Memory(buffers=buffers, n_ctx=512, n_batch=512, n_ubatch=512, flash_attn=True)
     result = DecodeResult(
         n_prompt=25, n_gen=300, prefill_ms=131.92,
-        fit=LineFit(300, None, (1234.4, None), None, (10.84, 10.99), 0.0012),
-        latency=LatencySummary(10.91, 11.38, 14.02, 91.4, None, (91.0, 91.8)),
+        fit=LineFit(300, None, (1234.4, None), None, (10.84, 10.99)),
+        latency=LatencySummary(10.91, 14.02, 91.4, (91.0, 91.8)),
     )  # fmt: skip
     return QuantSummary(Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=42))
 
@@ -156,8 +156,8 @@ def twin() -> QuantSummary:
     memory = Memory(buffers=buffers, other_bytes=-3 * MIB, n_ctx=2304, n_batch=2048, n_ubatch=512, flash_attn=False)
     result = DecodeResult(
         n_prompt=25, n_gen=2000, prefill_ms=150.5,
-        fit=LineFit(2000, 205.31, (160.02, 310.77), 9.4127, (9.01, 9.82), 0.4111),
-        latency=LatencySummary(13.2, 21.7, 48.31, 70.6, 0.21, (61.3, 83.2)),
+        fit=LineFit(2000, 205.31, (160.02, 310.77), 9.4127, (9.01, 9.82)),
+        latency=LatencySummary(13.2, 48.31, 70.6, (61.3, 83.2)),
         limit=DecodeLimit(251.2, 7.8125, 24.7e9, "measured 2026-11-20 with 2 threads"),
         unsteady="the second half ran 8.1 % slower than the line through the first",
     )  # fmt: skip

@@ -43,7 +43,7 @@ def run(completed: QuantSummary) -> Run:
     result = QualityResult(
         text,
         512,
-        ScoredText(288_000, 562, 151_936, "0" * 64),
+        ScoredText(288_000, 562, "0" * 64),
         562,
         143_310,
         ChunkMean(14.5, (14.3, 14.7)),

@@ -72,7 +72,7 @@ def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str 
         if kld is None
         else Divergence(ChunkMean(kld, (0.8 * kld, 1.2 * kld)), (), none, none, none, none, ChunkMean(11.0))
     )
-    text = ScoredText(2048, 4, 1000, sha256)
+    text = ScoredText(2048, 4, sha256)
     result = QualityResult(
         TextSource("text", "", 100), 512, text, 4, 1000, ChunkMean(ppl, (ppl - 0.2, ppl + 0.2)), (), base, divergence
     )

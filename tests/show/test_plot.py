@@ -87,7 +87,7 @@ def test_a_step_divides_the_range_into_round_numbers() -> None:
 
 def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
     """With W unbounded, a flat line at B would run below the samples."""
-    fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0), None)
+    fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0))
     made = latency_figure([PlottedRun("q8_0", POSITIONS, np.rint(CLIMBING * 1e6).astype(np.int64), fit)]).curves[0]
     assert made.fit is None
     assert made.note == "W > 100 tokens/ms, B < 5.00 ms"
@@ -126,7 +126,7 @@ def stairs(label: str, b_ms: float, n_gen: int, *, limit: bool = True) -> Curve:
     """A run without noise: W 205 in steps of 256 cells, with a bump of 5 % every 40 tokens."""
     position = np.arange(26, 26 + n_gen)
     step_ms = (b_ms + (position // 256 + 0.5) * 256 / 205) * np.where(position % 40, 1.0, 1.05)
-    fit = LineFit(n_gen, 205.0, (201.0, 209.0), b_ms, (b_ms - 0.08, b_ms + 0.08), 0.99)
+    fit = LineFit(n_gen, 205.0, (201.0, 209.0), b_ms, (b_ms - 0.08, b_ms + 0.08))
     bound = DecodeLimit(260.0, b_ms * 0.8, 24.7e9, "given") if limit else None
     step_ns = np.rint(step_ms * 1e6).astype(np.int64)
     return latency_figure([PlottedRun(label, position, step_ns, fit, bound)]).curves[0]

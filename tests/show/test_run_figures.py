@@ -20,14 +20,14 @@ from tests.fakes.measured import search_of, with_decode, with_run, with_subject
 @pytest.mark.parametrize(
     ("key", "fit", "text"),
     [
-        ("w_tokens_per_ms", LineFit(300, 205.31, (201.4, 209.5), None, None, None), "205 ±4"),
-        ("w_tokens_per_ms", LineFit(300, None, (1234.4, None), None, None, None), "> 1234"),
-        ("w_tokens_per_ms", LineFit(300, 205.31, (150.0, None), None, None, None), "> 150"),
-        ("w_tokens_per_ms", LineFit(300, None, None, None, None, None), "—"),
-        ("w_tokens_per_ms", LineFit(300, 205.31, None, None, None, None), "205"),
-        ("b_ms", LineFit(300, 205.0, (201.0, 209.0), 10.917, (10.84, 10.99), None), "10.92 ±0.08"),
-        ("b_ms", LineFit(300, 205.0, (201.0, 209.0), None, (10.84, 13.55), None), "< 13.6"),
-        ("b_ms", LineFit(300, 205.0, (201.0, 209.0), None, None, None), "—"),
+        ("w_tokens_per_ms", LineFit(300, 205.31, (201.4, 209.5), None, None), "205 ±4"),
+        ("w_tokens_per_ms", LineFit(300, None, (1234.4, None), None, None), "> 1234"),
+        ("w_tokens_per_ms", LineFit(300, 205.31, (150.0, None), None, None), "> 150"),
+        ("w_tokens_per_ms", LineFit(300, None, None, None, None), "—"),
+        ("w_tokens_per_ms", LineFit(300, 205.31, None, None, None), "205"),
+        ("b_ms", LineFit(300, 205.0, (201.0, 209.0), 10.917, (10.84, 10.99)), "10.92 ±0.08"),
+        ("b_ms", LineFit(300, 205.0, (201.0, 209.0), None, (10.84, 13.55)), "< 13.6"),
+        ("b_ms", LineFit(300, 205.0, (201.0, 209.0), None, None), "—"),
     ],
 )
 def test_w_and_b_are_values_or_bounds(completed: QuantSummary, key: str, fit: LineFit, text: str) -> None:
@@ -38,7 +38,7 @@ def test_w_and_b_are_values_or_bounds(completed: QuantSummary, key: str, fit: Li
     ("ci95", "text"), [((106.9, 109.5), "108.2 ±1.3"), ((106.9, None), "> 107"), (None, "108"), ((108.2, 108.2), "108")]
 )
 def test_speed_has_its_interval(completed: QuantSummary, ci95: tuple[float, float | None] | None, text: str) -> None:
-    latency = LatencySummary(9.2, 12.5, 12.7, 108.2, None, ci95)
+    latency = LatencySummary(9.2, 12.7, 108.2, ci95)
     assert figure_of("tok_s").text(with_decode(completed, latency=latency)) == text
 
 
@@ -92,7 +92,7 @@ def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSum
 
 
 def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
-    bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1))
+    bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0)))
     assert figure_of("b_ms").text(bounded) == "< 11.0"
     assert [figure_of(key).get(bounded) for key in ("b_ratio", "b_w16_ms", "w_ratio")] == [None] * 3
 
@@ -101,12 +101,12 @@ def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) 
     """Where the decode was too short for a line; not where the line is flat."""
     note = figure_of("note").text
     assert note(completed) == ""
-    short = with_decode(completed, n_gen=30, fit=LineFit(30, None, None, None, None, None))
-    assert note(short) == "30 tokens are too few for W, which needs at least 1,000"
-    assert note(with_decode(short, unsteady="the clock fell")).endswith("1,000; unsteady: the clock fell")
-    flat = LineFit(300, None, (1234.4, None), None, (9.0, 11.0), None)
+    short = with_decode(completed, n_gen=30, fit=LineFit(30, None, None, None, None))
+    assert note(short) == "30 tokens are too few for W, which needs at least 488"
+    assert note(with_decode(short, unsteady="the clock fell")).endswith("488; unsteady: the clock fell")
+    flat = LineFit(300, None, (1234.4, None), None, (9.0, 11.0))
     assert note(with_decode(short, fit=flat)) == ""
-    bent = LineFit(10_000, None, None, None, None, None, Bend(4000, None, 800.0))
+    bent = LineFit(10_000, None, None, None, None, Bend(4000, None, 800.0))
     assert "from about token 4,000 on" in note(with_decode(completed, fit=bent))
 
 

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 def saved_run(summary: QuantSummary, run_id: int, n_samples: int) -> SavedRun:
     position = np.arange(26, 26 + n_samples)
     step_ns = 10_000_000 + 2_500 * position
-    samples = StoredSamples({"decode/p25/b1/r0": n_samples}, position, step_ns, None)
+    samples = StoredSamples({"decode/p25/b1/r0": n_samples}, position, step_ns)
     return SavedRun(with_run(summary, run_id=run_id), samples)
 
 

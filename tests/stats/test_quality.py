@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ggbench.experiments.quality.scores import divergence, perplexity, running_means
+from ggbench.experiments.quality.scores import divergence, perplexity
 from ggbench.stats.intervals import chunk_mean, log_shares, paired_ratio
 from ggbench.stats.logits import LEAST_LOG_PROB, Row, RowScorer, n_words, pack
 
@@ -15,7 +15,7 @@ def test_divergence_reduces_every_position_as_llama_perplexity_does() -> None:
     base_nll = rng.gamma(2, 1, 1000)
     nll = base_nll + rng.normal(0.1, 0.2, 1000)
     kld, p_diff = rng.gamma(1, 0.05, 1000), rng.normal(0, 0.1, 1000)
-    found = divergence(nll, base_nll, kld, p_diff, (900, (90,) * 10), 100)
+    found = divergence(nll, base_nll, kld, p_diff, (0.9,) * 10)
     assert perplexity(nll, 100).mean == pytest.approx(math.exp(nll.mean()), rel=1e-12)
     assert found.kld.mean == pytest.approx(kld.mean(), rel=1e-12)
     assert dict(found.kld_percentiles)[100.0] == kld.max()
@@ -23,8 +23,6 @@ def test_divergence_reduces_every_position_as_llama_perplexity_does() -> None:
     assert (found.same_top.mean, *(found.same_top.ci95 or ())) == pytest.approx((0.9, 0.9, 0.9))
     assert found.rms_p_diff.mean == pytest.approx(math.sqrt((p_diff**2).mean()))
     assert found.ln_ppl_ratio.mean == pytest.approx((nll - base_nll).mean())
-    of_old = divergence(nll, base_nll, kld, p_diff, (900, ()), 100)
-    assert (of_old.same_top.mean, of_old.same_top.ci95) == (0.9, None)
     assert perplexity(nll, 1000).ci95 is None
 
 
@@ -45,16 +43,6 @@ def test_intervals_cover_the_truth_where_positions_of_a_chunk_are_alike(n_chunks
         )
     assert all(0.92 <= share <= 0.98 for share in covered / 400)
     assert paired_ratio(one[:3]) is None
-
-
-def test_running_means_are_those_of_every_prefix() -> None:
-    nll = np.random.default_rng(1).exponential(2.0, 60).astype(np.float32)
-    mean, half = running_means(nll, 12)
-    assert half[0] == 0
-    for chunk in range(1, 5):
-        expected = chunk_mean(nll[: 12 * (chunk + 1)].reshape(-1, 12).mean(axis=1, dtype="f8").tolist())
-        assert expected.ci95 is not None
-        assert (mean[chunk] - half[chunk], mean[chunk] + half[chunk]) == pytest.approx(expected.ci95)
 
 
 def _row(seed: int, n_vocab: int = 1001, spread: float = 3.0) -> Row:

@@ -1,12 +1,11 @@
 """Lines fitted to decodes that were timed as a whole, or in chunks."""
 
-import random
-
 import numpy as np
 import pytest
 
 from ggbench.stats.decode_timing import DecodeWindow, TimedSeries, TokenChunks, TokenTimes
-from ggbench.stats.linefit import fit_line, fit_windows, window_speed
+from ggbench.stats.linefit import fit_windows, window_speed
+from ggbench.stats.speed import summarize_tokens
 
 
 def window(n_depth: int, step_ms: float, n_gen: int = 16) -> DecodeWindow:
@@ -87,28 +86,18 @@ def test_rare_chunks_count_for_the_speed_alone() -> None:
     assert times.elapsed_ns == sum(map(_latency_ns, range(26, 26 + 122)))
 
 
-@pytest.mark.parametrize("sizes", [[4] * 800, [8] * 400, random.Random(3).choices([1, 2, 3, 5], k=1200)])
-def test_common_chunks_keep_the_line(sizes: list[int]) -> None:
-    times = TokenTimes.of([_chunked(sizes)])
-    assert not times.is_single
-    assert times.n_tokens == sum(sizes)
-    fit = fit_line(times.position, times.step_ns)
-    assert fit is not None and fit.b_ms is not None
-    assert fit.w_tokens_per_ms == pytest.approx(200, rel=1e-6)
-    assert fit.b_ms == pytest.approx(10, rel=1e-6)
-
-
 def test_a_flat_line_is_a_bound() -> None:
     levels = ((10.0, 10.2, 9.9, 10.1), (10.1, 9.9, 10.2, 10.0))
     fit = fit_windows([window(256 * index, step_ms) for index, own in enumerate(levels) for step_ms in own])
     assert fit is not None and fit.w_ci95 is not None
-    assert (fit.w_tokens_per_ms, fit.b_ms, fit.w_ci95[1]) == (None, None, None)
+    assert (fit.w_tokens_per_ms, fit.w_ci95[1]) == (None, None)
+    assert fit.b_ms == pytest.approx(10.05)
 
 
-def test_chunks_weigh_by_their_tokens_and_a_gap_begins_another_block() -> None:
-    """A draft's pass takes as long for one token as for seven; what lies between two chunks was not measured."""
-    sevens = [TokenChunks((1 + 8 * i,), (7,), (10_000_000,)) for i in range(200)]
-    times = TokenTimes.of([TimedSeries([8 + 8 * i for i in range(200)], [10_000_000] * 200, chunks=sevens)])
-    assert sum(times.step_ns) / len(times.step_ns) == pytest.approx(20_000_000 / 8)
-    apart = TokenTimes.of([TimedSeries([], [], chunks=[TokenChunks((1, 100), (20, 20), (20_000, 40_000))])])
-    assert (apart.position, apart.step_ns) == ([10.5, 109.5], [1000.0, 2000.0])
+def test_of_common_chunks_only_the_speed_is_known() -> None:
+    """What came alone are the steps without a draft, and slow."""
+    times = TokenTimes.of([_chunked([1, 3] * 400)])
+    assert not times.is_single and times.n_tokens == 1600
+    found = summarize_tokens(times)
+    assert found is not None and found.tok_s == pytest.approx(1600e9 / sum(map(_latency_ns, range(26, 1626))))
+    assert (found.p50_ms, found.tok_s_ci95) == (None, None)

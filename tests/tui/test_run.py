@@ -359,8 +359,8 @@ def test_few_tokens_show_neither_w_nor_b() -> None:
 def test_a_job_that_ended_shows_what_is_stored() -> None:
     live, head = grown(1000), start()
     live.plotted("q8_0")
-    fit = LineFit(1000, 201.0, (199.0, 203.0), 9.9, (9.8, 10.0), 0.9)
-    result = DecodeResult(n_prompt=25, n_gen=1000, fit=fit, latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None))
+    fit = LineFit(1000, 201.0, (199.0, 203.0), 9.9, (9.8, 10.0))
+    result = DecodeResult(n_prompt=25, n_gen=1000, fit=fit, latency=LatencySummary(11.0, 13.0, 90.0))
     live.take(Finished(Run(head=head, outcome=Outcome.COMPLETED, result=result)))
     assert (live.numbers().fit, live.numbers().latency) == (fit, result.latency)
 

@@ -7,23 +7,19 @@ four or more turns excludes 1.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.compare.differences import Column, Difference, caveats, differences_of, letters
 from ggbench.decisions.compare.versus import ColumnValue, Pairs, Versus, column_value, pairs_of
-from ggbench.expect.loss import expected_loss
-from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
-from ggbench.models.subject import Subject
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run
-from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
-from ggbench.show.metric import BOUND, Concern, Metric, depth_key, depth_metrics, vary
+from ggbench.show.metric import BOUND, DEPTH, Concern, Metric, vary
 from ggbench.show.names import column_names
 from ggbench.show.presenter import metrics_of, presenter_of
 from ggbench.show.run_answer import in_turns
@@ -59,7 +55,6 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     topic: str
     """Name in sentences; empty if it follows from another figure."""
     concern: Concern
-    more_is_better: bool
     texts: tuple[str, ...]
     """An em dash if unknown."""
     values: tuple[float | None, ...]
@@ -74,8 +69,6 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     """Letters of the runs that are better than another and beaten by none."""
     left_out: Mapping[str, str]
     """Runs that are not compared, by the reason."""
-    lead: str | None = None
-    """Letter of the run that the verdict is about, if it is about one."""
     verdict: str = ""
 
 
@@ -88,8 +81,6 @@ class Comparison(msgspec.Struct, frozen=True):
     command: str
     """Measures again in turns what is undecided; empty if all is decided, or if that would not decide it."""
     metrics: tuple[ComparedFigure, ...]
-    depths: tuple[ComparedFigure, ...]
-    """Speed by tokens in the cache, `~` if it is not measured but from the run's fitted line."""
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...]
     """Reasons not to trust or compare a number."""
@@ -100,17 +91,12 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        return not any(line.outcome for line in (*self.metrics, *self.depths))
+        return not any(line.outcome for line in self.metrics)
 
     @property
     def stated(self) -> tuple[ComparedFigure, ...]:
         """Figures covered by the answer."""
-        return _stated(self.metrics, self.depths, _asked_depths(self.rows))
-
-
-def compare_stored(store: Store, columns: Sequence[Column]) -> Comparison:
-    """Compare columns with the losses measured in a store, as every command and the report do. Raises StoreError."""
-    return compare(columns, measured_losses(store, {column[0].subject.header_sha256 for column in columns}))
+        return _stated(self.metrics)
 
 
 def columns_of(summaries: Sequence[QuantSummary], places: Sequence[str] = ()) -> list[Column]:
@@ -125,7 +111,7 @@ def columns_of(summaries: Sequence[QuantSummary], places: Sequence[str] = ()) ->
     return list(columns.values()) if len(columns) > 1 else [(summary,) for summary in summaries]
 
 
-def compare(columns: Sequence[Column], losses: MeasuredLosses | None = None) -> Comparison:
+def compare(columns: Sequence[Column]) -> Comparison:
     """Compare columns, each a run or the mean of repeated runs; a single one has no verdicts.
 
     Raises StoreError for an experiment unknown to this ggbench.
@@ -137,44 +123,23 @@ def compare(columns: Sequence[Column], losses: MeasuredLosses | None = None) -> 
         ComparedRun(letter(n), name, tuple(each.run.run_id for each in column), column[0].run)
         for n, (name, column) in enumerate(zip(names, columns, strict=True))
     )
-    metrics, depths = (
-        tuple(_compared(metric, columns, names) for metric in found)
-        for found in (metrics_of(kinds, summaries), depth_metrics(summaries))
-    )
-    leads = _leads(_stated(metrics, depths, _asked_depths(rows)))
+    metrics = tuple(_compared(metric, columns, names) for metric in metrics_of(kinds, summaries))
+    leads = _leads(_stated(metrics))
     return Comparison(
         rows=rows,
-        sentence=_sentence(leads, metrics, rows, losses or MeasuredLosses()),
-        command=_again(columns, leads) if any(map(_is_open, leads)) else "",
+        sentence=_sentence(leads, metrics, names),
+        command=_again(columns, leads),
         metrics=metrics,
-        depths=depths,
         differences=differences_of(summaries),
         warnings=tuple(caveats(columns)),
     )
 
 
-def _is_open(line: ComparedFigure) -> bool:
-    """Return whether more repeats may decide it."""
-    return line.outcome in ("undecided", "no_verdict") or BOUND in line.left_out
-
-
-def _asked_depths(rows: Sequence[ComparedRun]) -> frozenset[str]:
-    """Return the keys of the depths at which every run was asked to decode."""
-    asked = [getattr(row.run.head.settings, "depths", ()) for row in rows]
-    return frozenset(set.intersection(*({depth_key(depth) for depth in depths} for depths in asked)))
-
-
-def _stated(
-    metrics: Sequence[ComparedFigure], depths: Sequence[ComparedFigure], asked: frozenset[str]
-) -> tuple[ComparedFigure, ...]:
-    """Return the figures of the answer; speed by depth replaces the mean over depths that all were asked for, and a
-    speed that cannot be compared.
-    """
-    lines = [line for line in metrics if line.topic and line.outcome]
-    at_asked = [line for line in depths if line.metric in asked and line.outcome]
-    has_speed = any(len(line.compared) > 1 for line in lines if line.concern == "speed")
-    instead = at_asked if at_asked or has_speed else [line for line in depths if len(line.compared) > 1]
-    return (*instead, *(line for line in lines if not instead or line.metric != "tok_s"))
+def _stated(metrics: Sequence[ComparedFigure]) -> tuple[ComparedFigure, ...]:
+    """Return the figures of the answer; the speeds at depths that several runs have replace the mean over depths."""
+    lines = tuple(line for line in metrics if line.topic and line.outcome)
+    at_depths = any(line.metric.startswith(DEPTH) and len(line.compared) > 1 for line in lines)
+    return tuple(line for line in lines if not at_depths or line.metric != "tok_s")
 
 
 def _leads(stated: Sequence[ComparedFigure]) -> list[ComparedFigure]:
@@ -188,62 +153,25 @@ def _leads(stated: Sequence[ComparedFigure]) -> list[ComparedFigure]:
     return list(distinct.values())[:2]
 
 
-def _sentence(
-    leads: Sequence[ComparedFigure],
-    metrics: Sequence[ComparedFigure],
-    rows: Sequence[ComparedRun],
-    losses: MeasuredLosses,
-) -> str:
-    """Return the verdicts, who takes less memory, and what two quants lose."""
+def _sentence(leads: Sequence[ComparedFigure], metrics: Sequence[ComparedFigure], names: Sequence[str]) -> str:
+    """Return the verdicts, and who takes less memory."""
     memory = [line for line in metrics if line.concern == "memory" and line.outcome]
     verdicts = [*leads, *(line for line in memory if not leads or line.outcome == "better")]
     if not verdicts:
-        return say("compare.nothing", names=in_words([row.name for row in rows]))
-    said = [(line.lead, line.verdict) for line in verdicts]
-    if "quality" not in {line.concern for line in leads}:
-        said += _losses(rows, losses)
-    return " ".join(_about_it({row.letter: row.name for row in rows}, said))
-
-
-_Said: TypeAlias = tuple[str | None, str]
-"""The letter of the run that a sentence starts with, if it does, and the sentence."""
-
-
-def _about_it(names: Mapping[str, str], said: Iterable[_Said]) -> Iterator[str]:
-    """Yield the sentences; one about the same run as the sentence before starts with `It`."""
-    before = None
-    for subject, sentence in said:
-        yield sentence.replace(names[subject], "It", 1) if subject and subject == before else sentence
-        before = subject
-
-
-def _losses(rows: Sequence[ComparedRun], losses: MeasuredLosses) -> Iterator[_Said]:
-    """Yield what two quants of a model lose: measured, or what is typical of them."""
-    if len(rows) != 2:
-        return
-    own, other = (row.run.subject for row in rows)
-    if own.quant == other.quant or own.has_other_shape(other):
-        return
-    nats, other_nats = (_loss_text(each, losses) for each in (own, other))
-    if nats and other_nats:
-        text = say("compare.losses", name=rows[0].name, nats=nats, other=rows[1].name, other_nats=other_nats)
-        yield rows[0].letter, text
-
-
-def _loss_text(subject: Subject, losses: MeasuredLosses) -> str:
-    """Return `0.064` if measured, `~0.02` if expected; empty if unknown."""
-    if subject.header_sha256 and (measured := losses.of_weights(subject.header_sha256)):
-        return format_number(measured.value, 2)
-    expected = expected_loss(subject.model, subject.quant, subject.n_params, subject.architecture or "")
-    return f"~{format_number(expected.value, 1)}" if expected else ""
+        return say("compare.nothing", names=in_words(names))
+    return " ".join(line.verdict for line in verdicts)
 
 
 def _again(columns: Sequence[Column], leads: Sequence[ComparedFigure]) -> str:
-    """Return the command that measures the runs again in turns, or more of them; empty if that is not possible here."""
+    """Return the command that measures more, or again in turns; empty if all is decided, or if that would not decide
+    it.
+    """
     runs = [column[0].run for column in columns]
-    longer = [presenter_of(run.head.kind).longer(run) for run in runs]
-    if all(longer):
-        return " && ".join(longer)
+    undecided = [line for line in leads if line.outcome not in ("better", "same")]
+    if undecided and (longer := presenter_of(runs[0].head.kind).longer(runs)):
+        return longer
+    if all(line.outcome == "left_out" and BOUND not in line.left_out for line in undecided):
+        return ""
     n_turns = max((each.n_turns or 0 for line in leads for each in line.versus if each), default=0)
     return in_turns(runs, max(FEWEST_TURNS, 2 * n_turns))
 
@@ -292,7 +220,6 @@ def _compared(metric: Metric, columns: Sequence[Column], names: Sequence[str]) -
         header=metric.figure.title,
         topic=metric.topic,
         concern=metric.concern,
-        more_is_better=more,
         texts=tuple(each.text for each in found),
         values=tuple(each.value for each in found),
         values_ci95=tuple(each.ci95 for each in found),
@@ -326,7 +253,8 @@ def _decided(line: ComparedFigure, metric: Metric, names: Sequence[str], ranking
     apart, key = pairs[one, other], str(outcome)
     gain = apart.text
     if outcome == "better":
-        key, gain = metric.win, _gain(metric, apart, line.values[one], line.values[other])
+        key, lead = metric.win, abs((line.values[one] or 0.0) - (line.values[other] or 0.0))
+        gain = metric.difference(lead) if metric.difference else gain
     if len(names) > 2 and outcome != "no_verdict":
         key += "_of_many"
     verdict = say(
@@ -339,14 +267,7 @@ def _decided(line: ComparedFigure, metric: Metric, names: Sequence[str], ranking
         alike=format_number(metric.alike * 100, 1),
         best=in_words([names[run] for run in sorted(best)]),
     )
-    return replace(line, outcome=outcome, lead=letter(one) if outcome in _ABOUT_ONE else None, verdict=verdict)
-
-
-def _gain(metric: Metric, found: Versus, one: float | None, other: float | None) -> str:
-    """Return the lead of a run as a ratio or, if the metric says so, as a difference."""
-    if metric.difference is None or one is None or other is None:
-        return found.text
-    return metric.difference(abs(one - other))
+    return replace(line, outcome=outcome, verdict=verdict)
 
 
 def _outcome(apart: Sequence[Versus], alike: float) -> Outcome:

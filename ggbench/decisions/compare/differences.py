@@ -50,7 +50,7 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Difference, ...]:
     own = own_differences(summary.run.head.kind for summary in summaries)
     configuration = (*_CONFIGURATION, *_shared_loads(summaries), _LIMIT, *_settings(summaries))
     topics = {
-        "file": _file(summaries),
+        "file": _FILE,
         **own,
         "configuration": configuration,
         "environment": _environment(summaries),
@@ -66,12 +66,6 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Difference, ...]:
 def letters(indices: Sequence[int]) -> str:
     """Return the letters of runs as a list in words: `a, b and d`."""
     return in_words([letter(index) for index in indices])
-
-
-def _file(summaries: Sequence[QuantSummary]) -> Sequence[RunFigure]:
-    """Return the figures of a file, without paths and headers if the quants differ, which implies them."""
-    is_implied = len({summary.subject.quant for summary in summaries}) > 1
-    return _FILE[:-2] if is_implied else _FILE
 
 
 def _shared_loads(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
@@ -117,17 +111,11 @@ def _paths(paths: Mapping[str, str]) -> Iterator[RunFigure]:
     return (_path(name, path) for name, path in paths.items())
 
 
-def _flash_attn(summary: QuantSummary) -> str:
-    used, requested = on_off(summary.memory.flash_attn), summary.setup.flash_attn
-    return requested if used in (UNKNOWN, requested) else f"{used} ({requested})"
-
-
 _FILE = (
     _fact("model", lambda summary: model_name(summary.subject)),
     *_paths({"quant": "subject.quant", "source": "subject.source"}),
     _path("size", "subject.file_bytes", format_bytes),
     *_paths({"BPW": "subject.bpw", "path": "subject.file"}),
-    _path("header SHA-256", "subject.header_sha256", lambda header: header[:12]),
 )
 _CONFIGURATION = (
     *_paths({
@@ -135,9 +123,9 @@ _CONFIGURATION = (
         "n_gen": "decode.n_gen", "users": "decode.n_seqs", "n_batch": "memory.n_batch", "n_ubatch": "memory.n_ubatch",
     }),
     *CACHE_TYPES,
-    _fact("flash attention", _flash_attn),
+    _path("flash attention", "memory.flash_attn", on_off),
 )  # fmt: skip
-_SHOWN = frozenset({"n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "memory_limit_bytes"})
+_SHOWN = frozenset({"n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "memory_limit_bytes"})
 """Fields of a setup that other figures show."""
 _LIMIT = _path("memory limit", "setup.memory_limit_bytes", format_bytes)
 _ENVIRONMENT = (

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from ggbench.decisions.compare.comparison import ComparedFigure, Comparison
-from ggbench.decisions.compare.thresholds import LimitCheck
 from ggbench.models.published.selection import NearRow
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.answer import Answer, Facts, Part, Table
@@ -17,6 +16,7 @@ from ggbench.show.document import Document
 from ggbench.show.figure import Figure
 from ggbench.show.words import say
 from ggbench.text import in_words, sanitize
+from ggbench.units import counted
 
 _BETTER = "★"
 _MOST_BESIDE = 4
@@ -29,9 +29,7 @@ _MOST_NAMED = 3
 def comparison_answer(comparison: Comparison) -> Answer:
     """Return the verdict, a table with a star at the better values, and the conditions; the rest is behind it."""
     front = [line for line in comparison.stated if line.topic and (line.concern or line.compared)][:_MOST_ROWS]
-    behind = [
-        line for line in (*comparison.metrics, *comparison.depths) if line not in front and _is_known(line)
-    ]
+    behind = [line for line in comparison.metrics if line not in front and _is_known(line)]
     return Answer(
         comparison.sentence,
         comparison.command,
@@ -43,7 +41,6 @@ def comparison_answer(comparison: Comparison) -> Answer:
             Facts([(each.topic, each.text) for each in comparison.differences], "Differences"),
             comparison_table(comparison, behind, "More figures"),
             Facts([(line.topic, line.verdict) for line in (*front, *behind) if line.topic], "Verdicts"),
-            Facts(list(_against_the_first(comparison)), "Against the first"),
             say("compare.rule"),
         ],
     )
@@ -91,37 +88,18 @@ def _ratio(line: ComparedFigure) -> str:
 
 
 def _conditions(comparison: Comparison) -> str:
-    """Return `The same but for the file; 8 turns, runs 1 to 16.`"""
+    """Return `The same but for the file; 8 turns.`"""
     found = ("the file" if each.topic == "file" else each.name for each in comparison.differences)
     names = list(dict.fromkeys(found))
     if len(names) > _MOST_NAMED + 1:
         names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"]
-    if not names:
-        return say("compare.same_in_all", runs=_runs(comparison))
-    return say("compare.same_but", names=in_words(names), runs=_runs(comparison))
-
-
-def _runs(comparison: Comparison) -> str:
-    """Return `8 turns, runs 1 to 16`, `runs 1 and 3`, `12 runs`."""
-    found = [run_id for row in comparison.rows for run_id in row.run_ids]
-    run_ids = sorted(run_id for run_id in found if run_id is not None)
-    if len(run_ids) < len(found) or (len(run_ids) > _MOST_NAMED and run_ids[-1] - run_ids[0] >= len(run_ids)):
-        runs = f"{len(found)} runs"
-    elif len(run_ids) > _MOST_NAMED:
-        runs = f"runs {run_ids[0]} to {run_ids[-1]}"
-    else:
-        runs = f"runs {in_words(list(map(str, run_ids)))}"
     turns = {versus.n_turns for line in comparison.metrics for versus in line.versus if versus}
     n_turns = next(filter(None, turns), None)
-    return runs if n_turns is None else f"{n_turns} turns, {runs}"
-
-
-def _against_the_first(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield how each run differs from the first, if there are three or more: `speed 0.71 times (0.68–0.74)`."""
-    for index in range(1, len(comparison.rows) if len(comparison.rows) > 2 else 1):
-        pairs = [(line.topic, line.versus[index]) for line in comparison.stated]
-        apart = [f"{topic} {found.text}" for topic, found in pairs if found is not None and found.is_different]
-        yield letter(index), ", ".join(apart)
+    n_runs = sum(len(row.run_ids) for row in comparison.rows)
+    runs = counted(n_runs, "run") if n_turns is None else counted(n_turns, "turn")
+    if not names:
+        return say("compare.same_in_all", runs=runs)
+    return say("compare.same_but", names=in_words(names), runs=runs)
 
 
 class NearestRows(msgspec.Struct, frozen=True):
@@ -132,20 +110,17 @@ class NearestRows(msgspec.Struct, frozen=True):
 
 
 class _Compared(Comparison, frozen=True, kw_only=True):
-    checks: tuple[LimitCheck, ...] = ()
     published: tuple[NearestRows, ...] = ()
 
 
 COMPARE = Document(
     "compare",
     "compare RUN|FILE...",
-    "Runs side by side, the results of --fail-if-..., and with --against published the nearest rows of each run.",
+    "Runs side by side, and with --against published the nearest rows of each run.",
     _Compared,
 )
 
 
-def comparison_document(
-    comparison: Comparison, checks: Sequence[LimitCheck] = (), published: Sequence[NearestRows] = ()
-) -> dict[str, object]:
+def comparison_document(comparison: Comparison, published: Sequence[NearestRows] = ()) -> dict[str, object]:
     """Return the members of `COMPARE`."""
-    return msgspec.structs.asdict(comparison) | {"checks": checks, "published": published}
+    return msgspec.structs.asdict(comparison) | {"published": published}

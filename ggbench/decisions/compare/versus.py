@@ -7,7 +7,6 @@ were measured one after the other, decide.
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,16 +27,14 @@ from ggbench.stats.intervals import (
     Ratio,
     differing,
     geometric_mean,
-    log_ratio,
-    normal_p,
     paired_ratio,
     ratio_interval,
 )
 from ggbench.stats.turns import FEWEST_TURNS, ratio_of_turns
 from ggbench.units import format_ratio
 
-Doubt = Literal["", "single", "few_turns", "not_in_turns"]
-"""Why there can be no verdict: one run each, fewer than four turns, or one after the other."""
+Doubt = Literal["", "single", "few_turns"]
+"""Why there can be no verdict: one run each, or fewer than four turns."""
 _NOT_ALL = "unknown in some runs"
 
 
@@ -78,8 +75,7 @@ def column_value(metric: Metric, column: Column) -> ColumnValue:
 def _mean(metric: Metric, runs: Column, values: Sequence[float]) -> tuple[str, float, Interval | None]:
     """Return the mean of positive values as text, as a number, and its interval."""
     mean, form = statistics.geometric_mean(values), metric.figure.form
-    texts = list(map(metric.figure.text, runs))
-    mark = next((each for each in ("! ", "~") if any(text.startswith(each) for text in texts)), "")
+    mark = "! " if any(map(metric.figure.mark, runs)) else ""
     if len(values) < FEWEST_TURNS:
         return f"{mark}{form(mean)}", mean, None
     estimate = geometric_mean(values)
@@ -151,18 +147,15 @@ def _versus(metric: Metric, one: ColumnValue, other: ColumnValue, ratios: Sequen
     in_turns = ratio_of_turns(ratios)
     if in_turns is not None:
         return Versus(in_turns.value, (in_turns.low, in_turns.high), in_turns.p, n_turns=len(ratios))
-    if len(one.runs) == len(other.runs) == 1:
-        return Versus(mine / its, doubt="single")
-    is_short = len(ratios) == min(len(one.runs), len(other.runs))
-    return Versus(mine / its, doubt="few_turns" if is_short else "not_in_turns")
+    is_single = len(one.runs) == len(other.runs) == 1
+    return Versus(mine / its, doubt="single" if is_single else "few_turns")
 
 
 def _ratio_of_values(one: float, one_ci95: Interval | None, other: float, other_ci95: Interval | None) -> Ratio:
-    """Return the ratio of two independent values from their own intervals."""
+    """Return the ratio of two independent values from their own intervals; those show a difference or none."""
     assert one_ci95 is not None and other_ci95 is not None
     low, high = ratio_interval(one, one_ci95, other, other_ci95)
-    p = normal_p(math.log(one / other), -log_ratio(1.0, low), log_ratio(high, 1.0))
-    return Ratio(one / other, low, high, p)
+    return Ratio(one / other, low, high, p=float(low <= 1 <= high))
 
 
 class _Timed(NamedTuple):

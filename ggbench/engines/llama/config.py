@@ -83,7 +83,7 @@ _FAILURE_HINTS = {
     "does not support different K": "use one type for both caches, e.g. --type-k q8_0 --type-v q8_0",
     "K cache type": "--type-k f16 works for all head widths",
     "V cache type": "--type-v f16 works for all head widths",
-    "base logits contain NaN": "save them again with --save-base-logits",
+    "base logits contain NaN": "save them again with llama-perplexity",
     "logits contain NaN": "the file may be damaged: download it again, or measure another quant",
     "only on Linux": "omit --memory-limit; ggbench plan computes without allocating",
     "RPC server": "start ggml-rpc-server of the same llama.cpp there, and no other client",

@@ -30,8 +30,8 @@ def command(settings: DecodeSettings, plot: bool, asked: MeasureRequest) -> None
     W: context tokens that make a token 1 ms slower. B: latency of the first token. After Ctrl-C or a kill, the
     measurements so far are kept.
 
-    After 2,280 tokens or more three depths are timed again, forwards and backwards: they tell the context from a
-    machine that slows down, and give W and B their ±.
+    After it a few depths are timed again, forwards and backwards: they tell the context from a machine that slows down,
+    and give W and B their ±.
 
     llama_decode plus llama_synchronize are timed per token, after a 25-token prompt and an unreported warm-up; the
     greedy sampler is timed separately. With -np N, N users decode at once: the table shows the speed of each user and

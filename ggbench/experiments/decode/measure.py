@@ -20,7 +20,6 @@ from ggbench.engines.contract import (
 from ggbench.engines.endings import Cancelled, Completed
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
-from ggbench.runs.machine_use import throttled
 from ggbench.runs.progress import Working
 from ggbench.runs.recording import Recording, Series
 from ggbench.runs.store.runs import WARMUP
@@ -30,7 +29,6 @@ from ggbench.stats.turns import ordered
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
-    from ggbench.models.subject import Subject
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run, Settings
     from ggbench.runs.session import Session
@@ -128,13 +126,16 @@ _AGAIN = f"{WARMUP}again/d"
 
 
 def _time_again(session: Session, settings: DecodeSettings) -> Generator[Progress, None, Ending]:
-    """Time windows of the run's first, middle and last depths again, in turns, to tell the context from the machine.
+    """Time windows at depths of the run again, in turns, to tell the context from the machine.
 
     They fill the cache without a prompt. An engine that cannot do that, or fails at it, leaves the run as it is.
     """
+    from ggbench.stats.linefit import again_windows
+
     windows: list[tuple[int, int]] = []
     if settings.n_seqs == 1 and not settings.depths and not session.setup.unsupported(DecodeAtDepth):
-        windows = _again_windows(settings, session.recorder.recording.head.subject)
+        largest = session.recorder.recording.head.subject.n_swa or 0
+        windows = again_windows(settings.n_prompt + 1, settings.n_gen, largest)
     for number, (depth, n_gen) in enumerate(windows):
         yield Working("decode", number, len(windows), say("decode.again", depth=depth))
         ending = yield from session.run(DecodeAtDepth(depth - 1, n_gen), f"{_AGAIN}{depth}/b1/r{number}")
@@ -143,12 +144,6 @@ def _time_again(session: Session, settings: DecodeSettings) -> Generator[Progres
         if not isinstance(ending, Completed):
             break
     return Completed()
-
-
-def _again_windows(settings: DecodeSettings, subject: Subject) -> list[tuple[int, int]]:
-    from ggbench.stats.linefit import again_windows
-
-    return again_windows(settings.n_prompt + 1, settings.n_gen, subject.n_swa or 0)
 
 
 def _with_slots(setup: EngineConfig, settings: DecodeSettings) -> EngineConfig | None:
@@ -169,7 +164,9 @@ def _result(
 
     settings = recording.settings(DecodeSettings)
     again = [_window(series) for name, series in recording.series.items() if name.startswith(_AGAIN)]
-    fit = fit_line(times.position, times.step_ns, again, recording.head.subject.n_swa or 0)
+    fit = None
+    if times.is_single:
+        fit = fit_line(times.position, times.step_ns, again, recording.head.subject.n_swa or 0)
     changed = say("decode.changed") if fit is not None and fit.has_changed else ""
     return DecodeResult(
         n_prompt=settings.n_prompt,
@@ -178,7 +175,7 @@ def _result(
         fit=fit,
         latency=summarize_tokens(times),
         limit=recording.last(DecodeLimit),
-        unsteady=_disturbances(recording, waiting, changed),
+        unsteady="; ".join(filter(None, (waiting, changed))),
         serving=serving_of(recording.last(ServerFound), recording.requests),
         n_seqs=settings.n_seqs,
     )
@@ -188,14 +185,8 @@ def _window(series: Series) -> DecodeWindow:
     return DecodeWindow(series.position[0] - 1, len(series.step_ns), sum(series.step_ns))
 
 
-def _disturbances(recording: Recording, *found: str) -> str:
-    return "; ".join(filter(None, (*found, throttled(recording.gpu_use), *recording.machine_changes)))
-
-
 def _of_users(recording: Recording, settings: DecodeSettings) -> DecodeResult:
     """Return what several users get, each and together."""
-    from ggbench.stats.requests import request_rates
-
     name, n_seqs = f"decode/p{settings.n_prompt}/b{settings.n_seqs}", settings.n_seqs
     found = [recording.batch_steps(f"{name}/r{index}") for index in range(settings.repeat)]
     timed = [each for each in found if each is not None]
@@ -207,8 +198,7 @@ def _of_users(recording: Recording, settings: DecodeSettings) -> DecodeResult:
         return replace(_result(recording, times, prompts_ns), tok_s_together=together)
     n_received = sum(max(0, each.timing.n_tokens - 1) for each in requests)
     result = _result(recording, times, prompts_ns, _waiting(recording.last(ServerFound), n_seqs))
-    rates = request_rates(requests)
-    return replace(result, n_gen=n_received // n_seqs, tok_s_together=together, requests=rates)
+    return replace(result, n_gen=n_received // n_seqs, tok_s_together=together)
 
 
 def _waiting(server: ServerFound | None, n_seqs: int) -> str:
@@ -226,32 +216,25 @@ def _mean(rates: Sequence[float | None]) -> float | None:
 
 def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
     """Return the speed at each depth, and W and B of the line through the means of all windows."""
-    from ggbench.stats.linefit import fit_windows, window_speed
+    from ggbench.stats.linefit import depth_speed, fit_windows, window_speed
     from ggbench.stats.speed import summarize_tokens
 
-    windows, speeds = list[DecodeWindow](), list[DepthSpeed]()
-    latency = None
-    for depth in settings.depths:
-        names = [name for name in recording.timed_series if name.startswith(f"decode/d{depth}/")]
-        times, own = recording.token_times(names), [recording.series[name] for name in names]
-        latency = summarize_tokens(times)
-        if latency is None:
-            continue
-        found = [_window(series) for series in own]
-        windows += found
-        interval = latency.tok_s_ci95 or window_speed(found).tok_s_ci95
-        latency = replace(latency, tok_s_ci95=interval)
-        speeds.append(DepthSpeed(depth, found[0].n_gen, latency.tok_s, len(found), interval))
-    if len(settings.depths) > 1:
-        latency = window_speed(windows) if windows else None
+    names = recording.timed_series
+    by_depth = {
+        depth: [_window(recording.series[name]) for name in names if name.startswith(f"decode/d{depth}/")]
+        for depth in sorted(settings.depths)
+    }
+    windows = [window for own in by_depth.values() for window in own]
+    latency = window_speed(windows) if windows else None
+    if len(settings.depths) == 1:
+        latency = summarize_tokens(recording.token_times(names))
     return DecodeResult(
         n_prompt=min(settings.depths),
         n_gen=sum(window.n_gen for window in windows),
         fit=fit_windows(windows),
         latency=latency,
         limit=recording.last(DecodeLimit),
-        unsteady=_disturbances(recording),
-        depths=tuple(sorted(speeds, key=lambda each: each.n_depth)),
+        depths=tuple(depth_speed(depth, own) for depth, own in by_depth.items() if own),
     )
 
 

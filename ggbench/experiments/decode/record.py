@@ -16,8 +16,7 @@ N_PROMPT = 25
 
 N_GEN_OPTION = Option(
     "-n --n-gen",
-    "Number of tokens to decode, e.g. 1k, which is 1024. W and B need 1,000, and ± 2,280. Default: 10000, or 128 at "
-    "each depth of -d.",
+    "Number of tokens to decode, e.g. 1k, which is 1024. Default: 10000, or 128 at each depth of -d.",
     TOKENS,
     shown="",
     name="n",

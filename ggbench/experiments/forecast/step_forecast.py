@@ -21,7 +21,7 @@ from ggbench.experiments.forecast.record import (
     TwinTiming,
 )
 from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
-from ggbench.stats.intervals import Estimate, t_95
+from ggbench.stats.intervals import Estimate, half_width
 from ggbench.stats.speed_curve import POSITIONS
 
 
@@ -108,9 +108,7 @@ def _expected(values: Sequence[float]) -> Estimate | None:
     """Return the mean over rounds, with the spread between them and the model's error; None without a round."""
     if not values:
         return None
-    mean, spread = statistics.fmean(values), 0.0
-    if len(values) > 1:
-        spread = t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    mean, spread = statistics.fmean(values), half_width(values) if len(values) > 1 else 0.0
     half = math.hypot(spread, MODEL_ERROR * mean)
     return Estimate(mean, mean - half, mean + half)
 

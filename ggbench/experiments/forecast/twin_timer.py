@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import BatchAtDepth
 from ggbench.engines.endings import Completed, EngineEnded, require_completed
-from ggbench.engines.events import Memory, PromptRead, Steps
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.build import gpu_backends
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.forecast.layer_twins import TwinWorkers, plan_twins, planned_files, write_twins
 from ggbench.experiments.forecast.record import (
     ForecastModel,
     ForecastPlacement,
@@ -20,23 +22,20 @@ from ggbench.experiments.forecast.record import (
     TwinTiming,
 )
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import twin_folder
+from ggbench.gguf_file.twin import require_twin_room, twin_folder
 from ggbench.machine.gpus import list_gpus
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Conclusion
-from ggbench.runs.layer_twins import MeasuringCost, TwinWorkers, announced, plan_layer_twins, write_twins
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.sizing.layer_sample import (
-    UNKNOWN_BYTES_PER_S,
-    WEIGHTS_SHARE,
     LayerPlacement,
     layer_placements,
-    made_seconds,
     model_cost,
     step_cost,
     without_gpu,
 )
+from ggbench.units import format_bytes
 
 _SMALL_BATCH = 64
 _SLOW_BATCH_NS = 1_500_000_000
@@ -49,21 +48,19 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     """Write the twins, time them alternately, remove them. Raises like `ForecastExperiment.measure`."""
     setup, model = LlamaConfig.of(session.setup), session.target.header()
     session.use_file(model)
-    planned = plan_layer_twins(model, setup)
-    cost = model_cost(model, setup.type_k, setup.type_v)
-    twins = [ForecastTwin(number, each.layers, each.cost) for number, each in enumerate(planned)]
-    for described in (ForecastModel(cost), *twins):
+    twins = plan_twins(model, setup)
+    files = planned_files(model, twins)
+    for described in (ForecastModel(model_cost(model, setup.type_k, setup.type_v)), *twins):
         session.recorder.observe(described)
     placements = _placements(model, twins, setup)
-    disk_bytes = sum(each.file.file_bytes for each in planned)
-    outside_bytes = (model.active_weight_bytes or 0) - cost.layer_bytes
-    yield announced(_cost(session, twins, disk_bytes, outside_bytes, len(placements)))
+    n_bytes = sum(file.file_bytes for file in files)
+    yield PointMeasured(f"writes {format_bytes(n_bytes)} to {require_twin_room(n_bytes)}", n_bytes)
     with contextlib.ExitStack() as stack:
-        paths = yield from write_twins(planned, stack.enter_context(twin_folder(forecasts_dir())))
+        paths = yield from write_twins(files, stack.enter_context(twin_folder(forecasts_dir())))
         workers = TwinWorkers(session, paths)
         stack.callback(workers.close)
         try:
-            yield from _time_placements(session, workers, model, twins, placements)
+            yield from _time_placements(session, workers, twins, placements)
         except EngineEnded as ended:
             return ended.ending
     return Completed()
@@ -72,18 +69,13 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
 def _time_placements(
     session: Session,
     workers: TwinWorkers,
-    model: ModelFile,
     twins: Sequence[ForecastTwin],
     placements: Sequence[ForecastPlacement],
 ) -> Generator[Progress, None, None]:
-    """Time the twins in each placement, or in main memory alone if llama.cpp uses no GPU. Raises EngineEnded."""
-    settings, setup = session.settings(ForecastSettings), LlamaConfig.of(session.setup)
+    """Time the twins in each placement. Raises EngineEnded."""
+    settings = session.settings(ForecastSettings)
     for placement in placements:
         require_completed((yield from workers.open(replace(placement.setup, n_ctx=settings.n_ctx_needed))))
-        buffers = session.allocated.buffers if session.allocated else ()
-        if len(placements) > 1 and placement.number == 0 and not Memory(buffers=buffers).weights_on_gpu:
-            yield from _rounds(session, workers, twins, _placed(0, model, without_gpu(model, setup)))
-            return
         yield from _rounds(session, workers, twins, placement)
 
 
@@ -92,7 +84,7 @@ def _placements(
 ) -> tuple[ForecastPlacement, ...]:
     """Return the placements of the model's layers; a twin of all layers is placed like the model."""
     found = layer_placements(model, setup)
-    if len(found) > 1 and not list_gpus():
+    if len(found) > 1 and not (gpu_backends() and list_gpus()):
         found = (without_gpu(model, setup),)
     elif len(found) > 1 and len(twins) == 1:
         found = (LayerPlacement(twins[0].layers, setup, ", ".join(each.name for each in found if each.name)),)
@@ -163,31 +155,7 @@ BATCH_ROUNDS = 3
 _FEWEST_TOKENS = 4
 _TIMED_S = 1.0
 """Maximum duration of a timing of slow steps, unless the minimum of tokens takes longer."""
-_KV_SHARE = 0.1
-"""Share of the memory bandwidth reached by reading a KV cache."""
-_BATCH_TOKENS_PER_STEP = 25
-"""Tokens of a batch that take as long as a step."""
-_FILL_TOKENS = 32
-"""Tokens that are read; the cells after them are copies."""
 
 
 def n_gen_of(settings: ForecastSettings, step_s: float) -> int:
     return min(settings.n_gen, max(_FEWEST_TOKENS, int(_TIMED_S / step_s))) if step_s else settings.n_gen
-
-
-def _cost(
-    session: Session, twins: Sequence[ForecastTwin], disk_bytes: int, outside_bytes: float, n_placements: int
-) -> MeasuringCost:
-    """Return the cost of writing and timing twins; a step reads `outside_bytes` besides the layers."""
-    settings, context = session.settings(ForecastSettings), session.context
-    bandwidth = context.given_bandwidth or context.cpu_bandwidth
-    rate = bandwidth.bytes_per_s if bandwidth is not None else UNKNOWN_BYTES_PER_S
-    near_s = [(outside_bytes + twin.cost.layer_bytes) / (WEIGHTS_SHARE * rate) for twin in twins]
-    far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / (_KV_SHARE * rate)
-    timed_s = sum((n_gen_of(settings, step_s) + 1) * step_s for step_s in [*near_s, far_s])
-    batch_s = (sum(near_s) + far_s) * settings.n_batch / _BATCH_TOKENS_PER_STEP
-    fill_s = near_s[-1] * _FILL_TOKENS / _BATCH_TOKENS_PER_STEP
-    probed_s = settings.rounds * (timed_s + fill_s) + min(BATCH_ROUNDS, settings.rounds) * batch_s
-    warm_s = 6 * sum(near_s)
-    made_s = made_seconds(len(twins), disk_bytes)
-    return MeasuringCost(made_s + n_placements * (warm_s + probed_s), disk_bytes)

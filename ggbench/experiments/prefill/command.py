@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.comparing import EnginesLimit, compare_engines, engines_limit_options, refuse_limit_of_one
+from ggbench.commands.comparing import compare_engines
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.measure_options import measuring_options
 from ggbench.commands.options import MeasureRequest, settings_options
@@ -21,9 +21,8 @@ from ggbench.experiments.prefill.record import PrefillSettings
     """,
 )
 @settings_options(PrefillSettings)
-@engines_limit_options
 @measuring_options(servers=True, own_models=True)
-def command(settings: PrefillSettings, limit: EnginesLimit, asked: MeasureRequest) -> None:
+def command(settings: PrefillSettings, asked: MeasureRequest) -> None:
     """Time prompts of several lengths, each from an empty cache after one untimed pass, and show the medians.
 
     The result is the time to the first token, without sampling.
@@ -36,9 +35,8 @@ def command(settings: PrefillSettings, limit: EnginesLimit, asked: MeasureReques
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.prefill.measure import EXPERIMENT
 
-    refuse_limit_of_one(asked, limit)
     if len(asked.engines) > 1:
-        compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked, limit)
+        compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked)
     measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured)
     measured.leave()

@@ -9,8 +9,8 @@ from ggbench.engines.contract import Prefill
 from ggbench.engines.endings import Completed
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.runs.experiment import Conclusion, Experiment
-from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import DecodeLimit, ServerFound
+from ggbench.runs.recording import PromptTiming, Recording
+from ggbench.stats.decode_timing import ServerFound
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -43,11 +43,11 @@ class PrefillExperiment(Experiment):
         from ggbench.stats.speed import prompt_speed
 
         wanted = recording.settings(PrefillSettings).lengths
+        counts = {each.n_asked: each.n_prompt for each in recording.of(PromptTiming)}
         timings = sorted(recording.prompt_ns.items())
-        counts = recording.prompt_counts
-        speeds = tuple(prompt_speed(counts[length], elapsed) for length, elapsed in timings if length in wanted)
+        speeds = tuple(prompt_speed(counts.get(n, n), elapsed) for n, elapsed in timings if n in wanted)
         serving = serving_of(recording.last(ServerFound), recording.requests)
-        return PrefillResult(speeds, recording.last(DecodeLimit), serving)
+        return PrefillResult(speeds, serving)
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedCurve | None:
         from ggbench.stats.speed_curve import SpeedCurve, measured_prefills

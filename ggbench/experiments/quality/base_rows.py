@@ -12,9 +12,10 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,16 +26,14 @@ from ggbench.engines.contract import Engine, RowsFile, Score, Source, Tokenize
 from ggbench.engines.endings import Ending, OutOfMemory, require_completed
 from ggbench.engines.events import Event, Memory, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
-from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
+from ggbench.errors import BadFile, Unsupported, UsageError
+from ggbench.experiments.quality.logits_file import WRITES, LogitsFile, begin_logits_file, read_logits_file
 from ggbench.experiments.quality.record import QualitySettings, ScoredBase
-from ggbench.files import take_free_name
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.paths import logits_dir
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.show.names import quant_name
-from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count
 
 _ROWS_BYTES = 96 << 20
@@ -119,17 +118,9 @@ def follow(items: Iterator[Event | Ending]) -> tuple[list[Event], Ending]:
     return [event for event in events if not isinstance(event, Ending)], ending
 
 
-class Rows:
-    """Reads a base's rows, or writes the model's own; does neither for a model scored alone."""
-
-    def of(self, request: Score, first_chunk: int) -> RowsFile | None:
-        """Return the location from which a request reads rows, or to which it writes them; None for a model scored
-        alone. Raises EngineEnded.
-        """
-        return None
-
-    def finish(self) -> None:
-        """Keep the written rows, once every chunk is scored."""
+Rows: TypeAlias = Callable[[Score, int], RowsFile | None]
+"""Returns where a request of the chunks from a number on reads the base's rows, or writes the model's own; None for a
+model scored alone. Raises EngineEnded."""
 
 
 def open_rows(
@@ -142,11 +133,9 @@ def open_rows(
     """
     session, settings = scoring.session, scoring.settings
     if settings.base_logits:
-        return _FileRows(_checked_file(Path(settings.base_logits), scoring), writes=False)
-    if settings.save_base_logits:
-        return _NewFileRows(Path(settings.save_base_logits), scoring, stack)
+        return partial(_rows_of, _checked_file(Path(settings.base_logits), scoring))
     if session.base is None:
-        return Rows()
+        return lambda request, first_chunk: None
     base = session.base
     file = yield from made_file(base.target, session.cancel)
     require_trained(file)
@@ -160,12 +149,11 @@ def open_rows(
             require_completed(ending)
             _require_same_tokens(engine, scoring, scored)
             session.recorder.observe(scored)
-            return _Lockstep(engine, scoring.rows_bytes, stack)
+            return partial(_rows_beside, engine, stack.enter_context(_scratch_file(scoring.rows_bytes)))
         engine.close()
-    scored = replace(scored, through_file=True)
     session.recorder.observe(scored)
     path = yield from _kept_logits(scoring, setup, file, scored, stack)
-    return _FileRows(_checked_file(path, scoring), writes=False)
+    return partial(_rows_of, _checked_file(path, scoring))
 
 
 def require_trained(file: ModelFile) -> None:
@@ -194,19 +182,17 @@ def _kept_logits(
     _lock_cache(stack)
     if path.exists():
         return path
-    if scoring.settings.within_s is not None:
-        raise DoesNotFit(
-            "the model and its base do not fit into memory together, so the base must be scored first",
-            "use --chunks N instead of --within",
-        )
     for other in (*path.parent.glob("*.logits"), *path.parent.glob(".*.part")):  # each takes gigabytes
         with contextlib.suppress(OSError):
             other.unlink()
-    new = _NewFileRows(path, scoring, stack)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    stack.callback(aside.unlink, missing_ok=True)
+    n_ctx, n_vocab = scoring.settings.n_ctx, scoring.tokenized.n_vocab
+    file_of_base = begin_logits_file(aside, n_ctx, n_vocab, n_chunks, scoring.tokens)
     name = quant_name(scored.subject)
     yield PointMeasured(
         f"the model and its base do not fit into memory together: {name} is scored first, into a file of "
-        f"{format_bytes(new.file.n_bytes)} in ggbench's cache",
+        f"{format_bytes(file_of_base.n_bytes)} in ggbench's cache",
         scored,
     )
     require_completed(follow(session.engine.open(Source(file.paths[0]), setup))[1])
@@ -214,9 +200,9 @@ def _kept_logits(
     for first in scoring.firsts():
         yield Working("score", first, n_chunks, f"base {name}")
         for request in scoring.requests(first):
-            asked = replace(request, rows=new.of(request, first))
+            asked = replace(request, rows=_rows_of(file_of_base, request, first, writes=True))
             require_completed((yield from session.ask(asked))[1])
-    new.aside.replace(path)
+    aside.replace(path)
     require_completed((yield from session.open(scoring.setup)))
     return path
 
@@ -268,62 +254,19 @@ def _scratch_file(n_bytes: int) -> Iterator[str]:
             yield str(path)
 
 
-class _FileRows(Rows):
-    """Rows of a logits file."""
-
-    def __init__(self, file: LogitsFile, *, writes: bool) -> None:
-        self.file, self._writes = file, writes
-
-    def of(self, request: Score, first_chunk: int) -> RowsFile | None:
-        file = self.file
-        per_chunk, first_position = file.rows_per_chunk, file.n_ctx // 2
-        return RowsFile(
-            str(file.path),
-            "u16",
-            file.first_byte,
-            first_chunk * per_chunk,
-            per_chunk,
-            first_position,
-            self._writes,
-        )
+def _rows_of(file: LogitsFile, request: Score, first_chunk: int, *, writes: bool = False) -> RowsFile:
+    """Return the rows of a logits file."""
+    per_chunk = file.rows_per_chunk
+    return RowsFile(
+        str(file.path), "u16", file.first_byte, first_chunk * per_chunk, per_chunk, file.n_ctx // 2, writes
+    )
 
 
-class _NewFileRows(_FileRows):
-    """Rows of a file that has a temporary name until it is complete."""
-
-    def __init__(self, path: Path, scoring: Scoring, stack: contextlib.ExitStack) -> None:
-        """Start the file; when the stack closes, it is removed if it is incomplete."""
-        self._path, self.aside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
-        n_ctx, n_vocab = scoring.settings.n_ctx, scoring.tokenized.n_vocab
-        stack.callback(self.aside.unlink, missing_ok=True)
-        super().__init__(
-            begin_logits_file(self.aside, n_ctx, n_vocab, scoring.n_chunks, scoring.tokens), writes=True
-        )
-
-    def finish(self) -> None:
-        """Rename the complete file. Raises UsageError if another program used the name; then both files are kept."""
-        try:
-            take_free_name(self.aside, self._path)
-        except FileExistsError:
-            kept = self.aside.rename(self._path.with_name(f"{self._path.name}.{os.getpid()}"))
-            raise UsageError(
-                f"{sanitize(self._path.name)} was written by another program; the logits are in {sanitize(kept.name)}",
-                f"compare with them by --base-logits {sanitize(str(kept))}",
-            ) from None
-
-
-class _Lockstep(Rows):
-    """A second engine that computes the base's rows right before the model needs them."""
-
-    def __init__(self, engine: Engine, n_bytes: int, stack: contextlib.ExitStack) -> None:
-        self._engine = engine
-        self._path = stack.enter_context(_scratch_file(n_bytes))
-
-    def of(self, request: Score, first_chunk: int) -> RowsFile | None:
-        n_positions = len(request.targets[0])
-        rows = RowsFile(self._path, "f32", 0, 0, n_positions, request.start, writes=True)
-        require_completed(follow(self._engine.run(replace(request, rows=rows)))[1])
-        return replace(rows, writes=False)
+def _rows_beside(engine: Engine, path: str, request: Score, first_chunk: int) -> RowsFile:
+    """Have a second engine compute the base's rows right before the model needs them."""
+    rows = RowsFile(path, "f32", 0, 0, len(request.targets[0]), request.start, writes=True)
+    require_completed(follow(engine.run(replace(request, rows=rows)))[1])
+    return replace(rows, writes=False)
 
 
 def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
@@ -347,7 +290,7 @@ def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
         n_chunks = len(file.tokens) // file.n_ctx
         reason = f"it has {counted(n_chunks, 'chunk')}; --chunks {n_chunks} scores those"
     if reason:
-        raise BadFile(f"{path.name} cannot be the base: {reason}", "create one with --save-base-logits")
+        raise BadFile(f"{path.name} cannot be the base: {reason}", WRITES)
     return file
 
 

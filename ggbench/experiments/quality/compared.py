@@ -31,10 +31,6 @@ from ggbench.units import counted, format_count, format_percent
 
 _Figure = Figure[QuantSummary]
 _OTHER_TEXTS = "different texts or chunks"
-_OTHER_PROCESSORS = (
-    "different CPUs, instruction sets or GPUs: perplexity and KLD of one file differ a little between them, as "
-    "llama-perplexity's do, e.g. 12.3565 and 12.3712"
-)
 _OTHER_BASES = "different texts, chunks or bases"
 
 
@@ -57,16 +53,11 @@ def _share_text(share: Estimate | float) -> str:
     return format_percent(share.value if isinstance(share, Estimate) else share)
 
 
-def _percentiles(summary: QuantSummary) -> dict[float, float]:
-    found = quality_of(summary)
-    return dict(found.divergence.kld_percentiles) if found and found.divergence else {}
-
-
 _percent = partial(_estimated, form=_share_text)
 
 FIGURES = (
     _estimated("kld_mean", "KLD", "Mean KL divergence from the base.", "divergence.kld", unit="nats", better="less"),
-    _estimated("ppl", "PPL", "Perplexity of the scored text.", "perplexity", better="less"),
+    _estimated("ppl", "PPL", "Perplexity of the scored text.", "ppl", better="less"),
     _estimated("base_ppl", "base's PPL", "Perplexity of the base.", "divergence.base_ppl", priority=3),
     _percent(
         "same_top", "same top", "Share of positions where quant and base agree on the top token.",
@@ -81,12 +72,7 @@ FIGURES = (
 FURTHER = (
     _percent("dp_mean", "Δp", "Mean change of the true token's probability.", "divergence.p_diff"),
     _estimated("ln_ppl_ratio", "ln PPL ratio", "ln(PPL / PPL of the base), paired.", "divergence.ln_ppl_ratio"),
-    _Figure(
-        "kld_99", "99 % of KLD", lambda summary: _percentiles(summary).get(99.0), unit="nats",
-        meaning="KL divergence that 99 % of the positions do not exceed.",
-    ),
-    _Figure("kld_max", "max KLD", lambda summary: _percentiles(summary).get(100.0), meaning="The largest [nats]."),
-)  # fmt: skip
+)
 _FIGURE = {figure.key: figure for figure in FIGURES}
 SHARED = tuple(_FIGURE[key] for key in ("ppl", "kld_mean", "same_top"))
 """Those in lists of runs of other kinds."""
@@ -105,15 +91,8 @@ def _difference(name: str, path: str, form: Callable[[Any], str] = value_text) -
     return _Figure(name, name, reader(path, quality_of), form)
 
 
-def _start(sha256: str) -> str:
-    return sha256[:12]
-
-
 DIFFERENCES = (
     _difference("text", "text.name"),
-    _difference("sha256", "text.sha256", _start),
-    _difference("tokens", "scored.n_tokens"),
-    _difference("tokens' sha256", "scored.tokens_sha256", _start),
     _difference("tokens of a chunk", "n_ctx"),
     _difference("chunks scored", "n_chunks"),
     _difference(
@@ -125,14 +104,13 @@ DIFFERENCES = (
 
 
 def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return notes on results that are not comparable, or not to the last digit; empty if all are."""
+    """Return a note on results that are not comparable; empty if all are."""
     texts = [text for text in map(scored_text, summaries) if text]
     if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
         return (f"different {in_words(other)}: perplexities and derived values are not comparable",)
-    lines = (
-        ["different bases: KLD and same top tokens are not comparable"] if vary(scored_base, summaries) else []
-    )
-    return (*lines, _OTHER_PROCESSORS) if vary(_processors, summaries) else tuple(lines)
+    if vary(scored_base, summaries):
+        return ("different bases: KLD and same top tokens are not comparable",)
+    return ()
 
 
 def scored_text(summary: QuantSummary) -> dict[str, object]:
@@ -155,16 +133,6 @@ def scored_base(summary: QuantSummary) -> object:
         return None
     base = found.base
     return base.subject.header_sha256 or base.subject.file, base.subject.quant, base.type_k, base.type_v
-
-
-def _processors(summary: QuantSummary) -> object:
-    """Return the device that computed the scores, with its instruction sets; None if unknown or if nothing was
-    scored.
-    """
-    about = summary.environment
-    if about is None or not about.cpu or not scored_text(summary):
-        return None
-    return about.cpu, about.system_info, tuple(gpu.name for gpu in about.gpus)
 
 
 def _scored_chunks(summary: QuantSummary) -> object:

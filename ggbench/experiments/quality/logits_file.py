@@ -23,6 +23,7 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 _MAGIC = b"_logits_"
+WRITES = "llama-perplexity --save-all-logits FILE writes one"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEADER_BYTES = len(_MAGIC) + 3 * 4
 
@@ -58,9 +59,7 @@ def read_logits_file(path: Path) -> LogitsFile:
         with path.open("rb") as stream:
             head, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
             if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
-                raise BadFile(
-                    f"{name} is not a logits file", "llama-perplexity --save-all-logits FILE writes one"
-                )
+                raise BadFile(f"{name} is not a logits file", WRITES)
             n_ctx, n_vocab, n_chunks = map(int, np.frombuffer(head, "<i4", 3, len(_MAGIC)))
             found = LogitsFile(path, n_ctx, n_vocab, n_chunks, ())
             if min(n_ctx - 3, n_vocab, n_chunks) < 1 or found.n_bytes > size:

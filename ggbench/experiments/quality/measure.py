@@ -64,7 +64,8 @@ class QualityExperiment(Experiment):
             for name in ("nll", "base_nll", "kld", "p_diff")
         )
         per_chunk = settings.n_scored_per_chunk
-        is_compared = len(kld) == len(nll) > 0
+        same_top = tuple(count / per_chunk for each in scores for count in each.same_top)
+        is_compared = len(kld) == len(nll) == per_chunk * len(same_top) > 0
         return QualityResult(
             text=settings.text,
             n_ctx=settings.n_ctx,
@@ -74,9 +75,7 @@ class QualityExperiment(Experiment):
             ppl=perplexity(nll, per_chunk) if len(nll) else None,
             chunk_nll=chunk_means(nll, per_chunk),
             base=recording.last(ScoredBase),
-            divergence=divergence(nll, base_nll, kld, p_diff, _same_top(scores), per_chunk)
-            if is_compared
-            else None,
+            divergence=divergence(nll, base_nll, kld, p_diff, same_top) if is_compared else None,
         )
 
     @property
@@ -87,15 +86,9 @@ class QualityExperiment(Experiment):
         self, request: Settings, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
     ) -> list[Job]:
         """Raises UsageError or BadFile if the text cannot be scored, NetworkError if it cannot be downloaded."""
-        from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
-        from ggbench.paths import expand_path
-
         assert isinstance(request, QualityRequest)
-        config, text = LlamaConfig.of(setup), request.text
-        text_file = text if text in (None, WIKITEXT_2) else expand_path(text)
-        n_seqs = max(1, config.n_batch // request.n_ctx)
-        source, _ = find_text(text_file, hub)
-        settings = QualitySettings(source, request.n_ctx, request.n_chunks, request.within_s, n_seqs)
+        config = LlamaConfig.of(setup)
+        settings = settings_of(request, config, hub)
         super().jobs(settings, ref, targets, config, hub)
         bases, cache = find_bases(ref, request.base, targets, hub), (config.type_k, config.type_v)
         return quality_jobs(targets, config, settings, bases, [cache], is_base_named=request.base is not None)
@@ -127,21 +120,23 @@ class QualityExperiment(Experiment):
             **super().stated(job),
             "base": "none" if base is None and not settings.base_logits else base and base.words[-1],
             "base-logits": settings.base_logits or None,
-            "save-base-logits": settings.save_base_logits or None,
         }
-        if settings.save_base_logits:
-            del asked["base"]
         return {name: value for name, value in asked.items() if value is not None}
 
 
 EXPERIMENT = QualityExperiment()
 
 
-def _same_top(scores: Sequence[ChunkScores]) -> tuple[int, tuple[int, ...]]:
-    """Return the positions with the same most likely token: of all, and of each chunk if all are known."""
-    by_chunk = tuple(count for each in scores for count in each.same_top)
-    n_chunks = sum(each.n_chunks for each in scores)
-    return sum(each.n_same_top for each in scores), by_chunk if len(by_chunk) == n_chunks else ()
+def settings_of(
+    request: QualityRequest, setup: LlamaConfig, hub: HubAccess, base_logits: str = ""
+) -> QualitySettings:
+    """Find the text of a request. Raises like `find_text`."""
+    from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
+    from ggbench.paths import expand_path
+
+    text, n_seqs = request.text, max(1, setup.n_batch // request.n_ctx)
+    source, _ = find_text(text if text in (None, WIKITEXT_2) else expand_path(text), hub)
+    return QualitySettings(source, request.n_ctx, request.n_chunks, n_seqs, base_logits)
 
 
 def find_bases(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from ggbench.errors import UsageError
-from ggbench.fields import COUNT, DURATION, TOKENS, FieldKind, Option
+from ggbench.fields import COUNT, TOKENS, FieldKind, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings
-from ggbench.stats.intervals import ChunkMean, chunk_mean
+from ggbench.stats.intervals import ChunkMean
 
 N_CTX = 512
 """Tokens of a chunk, llama-perplexity's default."""
@@ -33,7 +32,6 @@ class TextSource(msgspec.Struct, frozen=True):
 
 
 _CHUNKS = Option("--chunks", "Score at most N chunks. Default: the whole text.", COUNT)
-_WITHIN = Option("--within", "Time for each row, e.g. 10m; as many chunks are scored as fit.", DURATION)
 NO_BASE = "none"
 """The base of a run that measures only perplexity."""
 
@@ -52,8 +50,6 @@ class QualityRequest(Settings, msgspec.Struct, frozen=True):
     ] = None
     n_chunks: Annotated[int | None, _CHUNKS] = None
     """Maximum number of chunks to score; None for the whole text."""
-    within_s: Annotated[float | None, _WITHIN] = None
-    """Stop before exceeding this total time; None for no limit."""
     base: Annotated[
         str | None,
         Option(
@@ -75,14 +71,10 @@ class QualitySettings(Settings, msgspec.Struct, frozen=True):
     """Tokens of a chunk; its second half is scored."""
     n_chunks: Annotated[int | None, _CHUNKS] = None
     """Maximum number of chunks to score; None for the whole text."""
-    within_s: Annotated[float | None, _WITHIN] = None
-    """Stop before exceeding this total time; None for no limit."""
     n_seqs: int = 4
     """Chunks to decode at once."""
     base_logits: str = ""
     """llama-perplexity's file with the base's logits to compare with; empty for none."""
-    save_base_logits: str = ""
-    """Path of such a file to write; empty for none."""
 
     def __post_init__(self) -> None:
         if self.n_ctx < 4:
@@ -107,7 +99,6 @@ class ScoredText(msgspec.Struct, frozen=True):
     n_tokens: int
     n_chunks: int
     """Number of complete chunks."""
-    n_vocab: int
     tokens_sha256: str
     """Hash of the tokens as 32-bit integers; runs are comparable only if it agrees."""
 
@@ -118,8 +109,6 @@ class ScoredBase(msgspec.Struct, frozen=True):
     subject: Subject
     type_k: str = "f16"
     type_v: str = "f16"
-    through_file: bool = False
-    """Whether its log-probabilities came from a file with 16 bits each, as both models did not fit in memory."""
 
 
 class ChunkScores(msgspec.Struct, frozen=True):
@@ -133,7 +122,6 @@ class ChunkScores(msgspec.Struct, frozen=True):
     base_nll: bytes = b""
     kld: bytes = b""
     p_diff: bytes = b""
-    n_same_top: int = 0
     same_top: tuple[int, ...] = ()
     """Positions of each chunk with the same most likely token; empty in recordings of version 0.2."""
 
@@ -179,15 +167,6 @@ class QualityResult(Result, msgspec.Struct, frozen=True):
     """Mean nll of each chunk, to pair runs over the same chunks."""
     base: ScoredBase | None = None
     divergence: Divergence | None = None
-
-    @property
-    def perplexity(self) -> ChunkMean | None:
-        """`ppl`, with the interval of its chunks also in results of version 0.2."""
-        return chunk_mean(self.chunk_nll, math.exp) if self.chunk_nll else self.ppl
-
-    @property
-    def is_outdated(self) -> bool:
-        return self.divergence is not None and not self.divergence.chunk_kld
 
 
 def result_of(run: Run) -> QualityResult | None:

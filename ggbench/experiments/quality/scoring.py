@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import time
 from collections.abc import Generator, Sequence
 
 import numpy as np
@@ -20,7 +19,7 @@ from ggbench.experiments.quality.record import ChunkScores, QualitySettings, Sco
 from ggbench.experiments.quality.scores import floats, perplexity
 from ggbench.experiments.quality.texts import read_text
 from ggbench.machine.host import describe_ram
-from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.experiment import Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording
 from ggbench.runs.session import Session
@@ -48,17 +47,14 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
             n_chunks = min(scored.n_chunks, settings.n_chunks or scored.n_chunks)
             scoring = Scoring(session, setup, text, tokenized, n_chunks)
             rows = yield from open_rows(scoring, available_bytes, stack)
-            conclusion = yield from _score(scoring, rows)
-            if isinstance(conclusion, Completed):
-                rows.finish()
-            return conclusion
+            return (yield from _score(scoring, rows))
         except EngineEnded as ended:
             return ended.ending
 
 
-def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion]:
-    """Score a few chunks at a time until the text or the time is used up."""
-    session, settings, n_chunks, started = scoring.session, scoring.settings, scoring.n_chunks, time.monotonic()
+def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Completed]:
+    """Score a few chunks at a time until the text is used up."""
+    session, settings, n_chunks = scoring.session, scoring.settings, scoring.n_chunks
     run_id, earlier = earlier_scores(session, n_chunks)
     for each in earlier:
         session.recorder.observe(each)
@@ -68,16 +64,9 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
     chunks_of = f"{counted(n_chunks, 'chunk')} of {format_count(settings.n_ctx)} tokens"
     yield Working("score", n_before, n_chunks, chunks_of)
     for first in scoring.firsts(n_before):
-        began, n_now = time.monotonic(), scoring.count(first)
-        n_done = first - n_before
-        expected_s = (began - started) * (1 + n_now / n_done) if n_done else 0.0
-        if settings.within_s is not None and expected_s > settings.within_s:
-            return Concluded(
-                reason=f"{format_count(first)} of {format_count(n_chunks)} chunks were scored in the given time"
-            )
-        parts = []
+        n_now, parts = scoring.count(first), []
         for request in scoring.requests(first):
-            asked = replace(request, rows=rows.of(request, first))
+            asked = replace(request, rows=rows(request, first))
             parts.append(only(Scored, *(yield from session.ask(asked))))
         scores = _chunk_scores(parts, n_now)
         session.recorder.observe(scores)
@@ -98,7 +87,7 @@ def _chunk_scores(parts: Sequence[Scored], n_chunks: int) -> ChunkScores:
     values = {name: joined(name) for name in ("nll", "base_nll", "kld", "p_diff")}
     flags = np.hstack([np.asarray(part.same_top, np.int64).reshape(n_chunks, -1) for part in parts])
     same_top = tuple(flags.sum(axis=1).tolist()) if flags.size else ()
-    return ChunkScores(n_chunks, **values, n_same_top=sum(same_top), same_top=same_top)
+    return ChunkScores(n_chunks, **values, same_top=same_top)
 
 
 def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:
@@ -111,16 +100,16 @@ def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:
             "use a longer text, or lower --n-ctx",
         )
     sha256 = hashlib.sha256(np.asarray(tokenized.tokens, "<i4").tobytes()).hexdigest()
-    return ScoredText(len(tokenized.tokens), n_chunks, tokenized.n_vocab, sha256)
+    return ScoredText(len(tokenized.tokens), n_chunks, sha256)
 
 
 def earlier_scores(session: Session, n_chunks: int) -> tuple[int, tuple[ChunkScores, ...]]:
-    """Return the number and the scores of the newest run with the same file, setup, text, base and llama.cpp.
+    """Return the number and the scores of the newest run with the same file, setup, text, base and programs.
 
     0 and nothing if there is none, or if it scored all `n_chunks`: a repeated command then scores again.
     """
     store, own = session.context.store, session.recorder.recording
-    if store is None or session.settings(QualitySettings).save_base_logits:
+    if store is None:
         return 0, ()
     for stored in store.runs_of_kind(own.head.kind):
         same_file = stored.subject.header_sha256 == own.head.subject.header_sha256
@@ -138,6 +127,11 @@ def earlier_scores(session: Session, n_chunks: int) -> tuple[int, tuple[ChunkSco
 
 def _asked(recording: Recording) -> object:
     head, settings = recording.head, recording.settings(QualitySettings)
-    version = None if head.environment is None else head.environment.llama_cpp
-    same = replace(settings, n_chunks=None, within_s=None)
-    return head.setup, same, version, recording.last(ScoredText), recording.last(ScoredBase)
+    versions = head.environment and (head.environment.ggbench, head.environment.llama_cpp)
+    return (
+        head.setup,
+        replace(settings, n_chunks=None),
+        versions,
+        recording.last(ScoredText),
+        recording.last(ScoredBase),
+    )

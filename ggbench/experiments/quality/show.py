@@ -3,95 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
-import msgspec
-import numpy as np
-
 from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS, is_original
 from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
-    ChunkScores,
     Divergence,
     QualityResult,
     QualitySettings,
     result_of,
 )
-from ggbench.experiments.quality.scores import floats, running_means
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside
 from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.charts import Curve, Floats, LineChart, PlottedRun
-from ggbench.show.figure import Figure, facts_of, member, value_text
+from ggbench.show.charts import LineChart
+from ggbench.show.figure import Figure, facts_of, member
 from ggbench.show.metric import Metric, RunFigure
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import compare_command, run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import figures
 from ggbench.show.words import say
-from ggbench.stats.intervals import FEWEST_PAIRS, Estimate, paired_ratio
+from ggbench.stats.intervals import FEWEST_PAIRS, paired_ratio
 from ggbench.text import sanitize
-from ggbench.units import counted, format_bytes, format_count, format_percent
-
-_LEAST_RANGE = 1e-6
-"""Smaller differences of KLD or PPL are rounding."""
-
-
-class _Scores(msgspec.Struct, frozen=True):
-    """All scored positions, in the order of the text."""
-
-    n_chunks: int
-    n_same_top: int
-    nll: Floats
-    kld: Floats
-    """Empty without a base."""
-
-    @property
-    def n_per_chunk(self) -> int:
-        return len(self.nll) // self.n_chunks
-
-    @classmethod
-    def of(cls, observations: Sequence[object]) -> _Scores:
-        scores = [each for each in observations if isinstance(each, ChunkScores)]
-        nll, kld = (
-            floats(b"".join(getattr(each, name) for each in scores)).astype(np.float64)
-            for name in ("nll", "kld")
-        )
-        return cls(sum(each.n_chunks for each in scores), sum(each.n_same_top for each in scores), nll, kld)
-
-    @property
-    def running_ppl(self) -> tuple[Floats, Floats]:
-        """Perplexity and half its interval after each chunk."""
-        mean, half = self._running(self.nll)
-        return np.exp(mean), np.exp(mean) * half
-
-    @property
-    def running_kld(self) -> tuple[Floats, Floats]:
-        """Mean KL divergence and half its interval after each chunk; empty without a base."""
-        return self._running(self.kld)
-
-    def _running(self, values: Floats) -> tuple[Floats, Floats]:
-        if not self.n_chunks or len(values) != len(self.nll):
-            return np.empty(0), np.empty(0)
-        return running_means(values, self.n_per_chunk)
-
+from ggbench.units import counted
 
 _ABOUT = (
     member("text", "text", path="run.result.text.name"),
     member("source", "from", path="run.result.text.source"),
-    member("n_bytes", "size", format_bytes, "run.result.text.n_bytes"),
     member("sha256", "sha256", path="run.result.text.sha256"),
     member("n_scored", "scored", path="run.result.n_scored", unit="tokens"),
     member("n_ctx", "chunk", path="run.result.n_ctx", unit="tokens"),
-    member("n_vocab", "vocabulary", path="run.result.scored.n_vocab"),
     member("base", "base", path="run.result.base.subject.file"),
     member("base_logits", "base's logits", path="run.head.settings.base_logits"),
-    member("through_file", "through a file", path="run.result.base.through_file"),
 )
 _PERCENTILES = (
     Figure[tuple[float, float]]("percent", "%", lambda pair: f"{pair[0]:g}"),
@@ -104,46 +53,9 @@ class QualityPresenter(Presenter):
     kind: ClassVar[str] = "quality"
     documents: ClassVar[RunDocuments] = DOCUMENTS
     has_samples: ClassVar[bool] = False
-    plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
     figures: ClassVar[tuple[Figure[QuantSummary], ...]] = compared.SHARED
     headline: ClassVar[Figure[QuantSummary] | None] = compared.PPL.figure
     differences: ClassVar[Mapping[str, tuple[RunFigure, ...]]] = {"text": compared.DIFFERENCES}
-
-    def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
-        scored = [_Scores.of(run.observations) for run in runs]
-        ends = [
-            run.end for run, scores in zip(runs, scored, strict=True) if run.end is not None and scores.n_chunks
-        ]
-        end = max(ends, default=None)
-
-        def figure(
-            key: str, name: str, unit: str, running: Callable[[_Scores], tuple[Floats, Floats]]
-        ) -> LineChart:
-            curves = []
-            for run, scores in zip(runs, scored, strict=True):
-                y, half = running(scores)
-                text = f"{value_text(_last(y, half))} {unit}".rstrip()
-                note = f"{text}, {counted(scores.n_chunks, 'chunk')}" if len(y) else ""
-                curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, half, note=note, dimmed=run.dimmed))
-            return LineChart(key, name, unit, "chunks scored", "", tuple(curves), end, _LEAST_RANGE)
-
-        return (
-            figure("ppl", "PPL", "", lambda scores: scores.running_ppl),
-            figure("kld", "KLD", "nats", lambda scores: scores.running_kld),
-        )
-
-    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        scores = _Scores.of(run.observations)
-        if not scores.n_chunks:
-            return ()
-        n_chunks = counted(scores.n_chunks, "chunk")
-        if run.end is not None and run.end > scores.n_chunks:
-            n_chunks = f"{format_count(scores.n_chunks)} of {format_count(run.end)} chunks"
-        lines = [n_chunks, f"PPL   {value_text(_last(*scores.running_ppl))}"]
-        if len(scores.kld):
-            same_top = format_percent(scores.n_same_top / len(scores.kld))
-            lines += [f"KLD   {value_text(_last(*scores.running_kld))}", f"same  {same_top} top tokens"]
-        return tuple(lines)
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[LineChart, ...]:
         return (compared.quality_over_speed(summaries, names),)
@@ -151,12 +63,19 @@ class QualityPresenter(Presenter):
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return compared.METRICS
 
-    def longer(self, run: Run) -> str:
-        found = result_of(run)
-        if found is None or found.scored is None or found.n_chunks >= found.scored.n_chunks:
+    def longer(self, runs: Sequence[Run]) -> str:
+        found = [each for each in map(result_of, runs) if each is not None]
+        texts = {each.scored for each in found}
+        text = texts.pop() if len(texts) == 1 and len(found) == len(runs) else None
+        if text is None:
             return ""
-        command = re.sub(r" --(chunks|within) \S+", "", run.head.command)
-        return f"{command} --chunks {min(4 * found.n_chunks, found.scored.n_chunks)}"
+        n_chunks = min(4 * max(1, *(each.n_chunks for each in found)), text.n_chunks)
+        commands = [
+            re.sub(r" --chunks \S+", "", run.head.command) + f" --chunks {n_chunks}"
+            for run, each in zip(runs, found, strict=True)
+            if each.n_chunks < n_chunks
+        ]
+        return " && ".join(commands)
 
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         return compared.caveats(summaries)
@@ -187,7 +106,7 @@ class QualityPresenter(Presenter):
         why: list[Part] = [further, Facts(facts_of(_ABOUT, _summary(run)), "Text and base")]
         if found.divergence is not None:
             why.append(Table(_PERCENTILES, found.divergence.kld_percentiles, "KL divergence by percentile"))
-        command = self.longer(run) if found.divergence and _is_undecided(found, found.divergence) else ""
+        command = self.longer([run]) if found.divergence and _is_undecided(found, found.divergence) else ""
         answer = Answer(self.ending(run), command, [front], _about_bases([run]), why)
         return run_answer(run, answer)
 
@@ -196,9 +115,10 @@ class QualityPresenter(Presenter):
         front, further = _scores(runs)
         why: list[Part] = [further]
         why += [Facts(facts_of(_ABOUT, row), name) for row, name in zip(rows, names, strict=True)]
-        notes = [*compared.caveats(rows)[1:], *_about_bases(runs)]
         command = compare_command([run for run in runs if self.answer(run)])
-        return several_answer(runs, names, Answer(_best(rows, names), command, [front], notes, why))
+        return several_answer(
+            runs, names, Answer(_best(rows, names), command, [front], _about_bases(runs), why)
+        )
 
 
 def _summary(run: Run) -> QuantSummary:
@@ -226,12 +146,10 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
     is_least = all(_is_less(metric, row, other) for _, _, other in ranked[1:])
     key = "quality.least" if is_least else "quality.may_be_least"
     least = say(key, quant=quant, base=_base_quant(row.run), nats=metric.figure.text(row))
-    if ranked[0][0] >= NOTICED_LOSS:
-        return f"{least} {say('quality.all')}"
     for value, name, row in ranked:
         if value >= NOTICED_LOSS:
             return f"{least} {say('quality.from', quant=name, nats=metric.figure.text(row))}"
-    return f"{least} {say('quality.none', limit=NOTICED_LOSS)}"
+    return least
 
 
 def _ranked(
@@ -254,13 +172,6 @@ def _is_undecided(found: QualityResult, divergence: Divergence) -> bool:
     """Return whether there are too few chunks, or the interval includes a loss from which people notice more."""
     low, high = divergence.kld.ci95 or (divergence.kld.mean,) * 2
     return found.n_chunks < FEWEST_PAIRS or any(low < limit < high for limit in (UNNOTICED_LOSS, NOTICED_LOSS))
-
-
-def _last(means: Floats, halves: Floats) -> Estimate | None:
-    if not len(means):
-        return None
-    mean, half = float(means[-1]), float(halves[-1])
-    return Estimate(mean, mean - half, mean + half)
 
 
 def _about_bases(runs: Sequence[Run]) -> list[str]:

@@ -154,7 +154,6 @@ def _figures(ended: CaseEnded, recording: Recording) -> SpeedCase:
     return SpeedCase(
         ended,
         prefill_ms=prefill_ns / 1e6,
-        decode_ms=(whole_ns - prefill_ns) / 1e6,
         latency=summarize_tokens(steps.times),
         prefill_tok_s=n_read * 1e9 / prefill_ns,
         decode_tok_s=steps.together_tok_s(case.n_seqs),

@@ -103,8 +103,6 @@ class SpeedCase(msgspec.Struct, frozen=True):
     ended: CaseEnded
     prefill_ms: float | None = None
     """Time to read the prompts of all sequences."""
-    decode_ms: float | None = None
-    """All steps."""
     latency: LatencySummary | None = None
     """Latency of a step, which gives each sequence one token; its `tok_s` is per sequence."""
     prefill_tok_s: float | None = None
@@ -121,14 +119,6 @@ class SpeedCase(msgspec.Struct, frozen=True):
     def case(self) -> Case:
         """The measured case."""
         return self.ended.case
-
-    @property
-    def decode_ci95(self) -> tuple[float, float | None] | None:
-        """95 % interval of `decode_tok_s`, by the noise of its steps; an upper end of None is unbounded."""
-        if self.latency is None or self.latency.tok_s_ci95 is None:
-            return None
-        low, high = self.latency.tok_s_ci95
-        return low * self.case.n_seqs, None if high is None else high * self.case.n_seqs
 
     @property
     def why(self) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, result_of
@@ -17,7 +16,6 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import Beside, device_of, own_speed
 from ggbench.show.answer import Answer, Facts, Table
-from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure, member, reader
 from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, memory_metric, speed_metric
@@ -25,10 +23,8 @@ from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
-from ggbench.show.run_figures import estimate
 from ggbench.show.words import say
-from ggbench.stats.intervals import Estimate
-from ggbench.units import format_bytes, format_count, format_number
+from ggbench.units import format_bytes, format_number
 
 _NEAREST = 3
 _DEFINITIONS = (
@@ -92,15 +88,10 @@ class SpeedPresenter(Presenter):
         "speed", (_HEADLINE,), "Speed by input length and batch size.", takes_several=True
     )
     has_line: ClassVar[bool] = False
-    plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
+    has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no case was measured"
     figures: ClassVar[tuple[Figure[QuantSummary], ...]] = (_HEADLINE,)
     headline: ClassVar[Figure[QuantSummary] | None] = _HEADLINE
-
-    def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
-        """Plot tokens/s (Qwen2.5's definition) against input length, one figure per batch size."""
-        batches = {each.case.n_seqs for run in runs for each in _plotted(run)}
-        return tuple(_figure(n_seqs, runs) for n_seqs in sorted(batches))
 
     def answer(self, run: Run) -> str:
         """Return the speed of the same case."""
@@ -116,7 +107,7 @@ class SpeedPresenter(Presenter):
         """Return the speeds of the cases that several runs have."""
         cases = [each.case for summary in summaries for each in _completed(summary.result(SpeedResult))]
         shared = sorted({case for case in cases if cases.count(case) > 1})
-        return (*(metric for case in shared for metric in _case_metrics(case)), memory_metric(summaries))
+        return (*map(_case_metric, shared), memory_metric(summaries))
 
     def beside(self, run: Run) -> Sequence[Beside] | None:
         return [_beside(run, each) for each in result_of(run).cases] or None
@@ -124,8 +115,7 @@ class SpeedPresenter(Presenter):
     def details(self, run: Run) -> Answer:
         found = self.table([run])
         text = f"{quant_name(run.subject)}: {self.ending(run)}."
-        command = "" if run.run_id is None else f"ggbench results show {run.run_id} --plot"
-        return run_answer(run, replace(found, text=text, command=command))
+        return run_answer(run, replace(found, text=text))
 
     def table(self, runs: Sequence[Run]) -> Answer:
         subjects = [run.subject for run in runs]
@@ -148,42 +138,14 @@ def _largest(run: Run) -> SpeedCase | None:
     return max(_completed(run.result), key=lambda each: each.case.n_tokens, default=None)
 
 
-def _plotted(run: PlottedRun) -> list[SpeedCase]:
-    """Return the completed cases; for a run in progress, those reported so far."""
-    ended = tuple(each for each in run.observations if isinstance(each, SpeedCase))
-    return _completed(run.result or SpeedResult(ended))
-
-
-def _figure(n_seqs: int, runs: Sequence[PlottedRun]) -> LineChart:
-    curves = []
-    for run in runs:
-        found = sorted(
-            (each.case.n_input, each.tok_s_qwen2_5) for each in _plotted(run) if each.case.n_seqs == n_seqs
-        )
-        x = np.asarray([n_input for n_input, _ in found], np.int64)
-        y = np.asarray([tok_s for _, tok_s in found], np.float64)
-        note = f"{format_number(found[-1][1])} tok/s at {format_count(found[-1][0])}" if found else ""
-        curves.append(Curve(run.name, x, y, np.zeros(len(y)), note=note, dimmed=run.dimmed))
-    name = f"speed as Qwen2.5 counts, batch {format_count(n_seqs)}"
-    return LineChart(f"speed-b{n_seqs}", name, "tok/s", "input", "tokens", tuple(curves), y_low=0.0)
-
-
-def _case_metrics(case: Case) -> tuple[Metric, Metric]:
-    """Return tokens/s of one case, without an interval as its prefill is timed once, and of its decode alone."""
+def _case_metric(case: Case) -> Metric:
+    """Return tokens/s of one case, without an interval as its prefill is timed once."""
 
     def found(summary: QuantSummary) -> SpeedCase | None:
         cases = _completed(summary.result(SpeedResult))
         return next((each for each in cases if each.case == case), None)
 
-    def decode(summary: QuantSummary) -> Estimate | float | None:
-        each = found(summary)
-        return None if each is None else estimate(each.decode_tok_s, each.decode_ci95)
-
-    key = f"i{case.n_input}_b{case.n_seqs}"
-    return (
-        speed_metric(f"tok_s_{key}", case.name, reader("tok_s_qwen2_5", found)),
-        speed_metric(f"decode_tok_s_{key}", f"decode after {case.name}", decode),
-    )
+    return speed_metric(f"tok_s_i{case.n_input}_b{case.n_seqs}", case.name, reader("tok_s_qwen2_5", found))
 
 
 def _beside(run: Run, found: SpeedCase) -> Beside:

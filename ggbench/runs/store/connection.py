@@ -142,9 +142,6 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             what = f"the results file {path} is damaged: {error}"
             hint = f"`sqlite3 {path} .recover` may recover its contents; move it away to start a new one"
-        case sqlite3.SQLITE_CONSTRAINT:
-            what = f"the results file {path} refused a change: {error}"
-            hint = "this is a bug in ggbench; stored runs are kept"
         case _:
             what, hint = f"the results file {path} cannot be used: {error}", "move it away to start a new one"
     return StoreError(what, hint)

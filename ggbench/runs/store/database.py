@@ -229,21 +229,17 @@ class Store:
             for record in self._select("SELECT * FROM runs WHERE id = ?", (run_id,)):
                 yield stored_run_of(record)
 
-    def load_samples(self, run_id: int, *, warmup: bool = False) -> StoredSamples:
-        """Return raw samples of a run, empty if it has none; warm-up only if requested. Raises UnknownName."""
+    def load_samples(self, run_id: int) -> StoredSamples:
+        """Return raw samples of a run without warm-up, empty if it has none. Raises UnknownName."""
         import numpy as np
 
-        chunks = [each for each in self.load_chunks(run_id) if warmup or not each.series.startswith(WARMUP)]
+        chunks = [each for each in self.load_chunks(run_id) if not each.series.startswith(WARMUP)]
         lengths: Counter[str] = Counter()
         for each in chunks:
             lengths[each.series] += len(each.step_ns)
         position = [each.first_position + n for each in chunks for n in range(len(each.step_ns))]
         step_ns = [ns for each in chunks for ns in each.step_ns]
-        sampled = [ns for each in chunks for ns in each.sampler_ns]
-        sampler_ns = np.array(sampled, np.int64) if len(sampled) == len(step_ns) else None
-        return StoredSamples(
-            dict(lengths), np.array(position, np.int64), np.array(step_ns, np.int64), sampler_ns
-        )
+        return StoredSamples(dict(lengths), np.array(position, np.int64), np.array(step_ns, np.int64))
 
     def load_chunks(self, run_id: int) -> Iterator[SampleChunk]:
         """Yield the samples of a run as stored, series in order of their start. Raises UnknownName."""
@@ -256,7 +252,7 @@ class Store:
         self._require(run_id)
         with as_store_errors(self.path):
             for record in self._connection.execute(
-                "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
+                "SELECT at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
             ):
                 yield StoredObservation(*record)
 

@@ -19,12 +19,11 @@ from ggbench.runs.store.runs import StoredRun, stored_run_of
 
 _COLUMNS = (
     "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT,"
-    " origin TEXT, content TEXT, model TEXT"
+    " origin TEXT, content TEXT"
 )
-_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 6 */)"
+_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 7 */)"
 _INDEXES = (
     "CREATE INDEX facts_by_setting ON facts (setting) WHERE machine IS NOT NULL",
-    "CREATE INDEX facts_by_model ON facts (model, setting)",
     "CREATE INDEX facts_by_machine ON facts (machine, setting, has_rates)",
     "CREATE INDEX facts_by_shape ON facts (shape, machine, setting)",
     "CREATE INDEX facts_by_header ON facts (header, machine, setting)",
@@ -65,8 +64,6 @@ class RunFacts(msgspec.Struct, frozen=True):
     """Kind, start and quant, which a copy of the run has too."""
     content: str | None = None
     """SHA-256 of the content of an imported run."""
-    model: str = ""
-    """MODEL, as it was typed."""
 
 
 class FactsTable:
@@ -115,25 +112,23 @@ class FactsTable:
             self._create_in_memory()
             self._insert(facts)
 
-    def repeats(
-        self, machines: Collection[str] | None = None, *, header: str = "", shape: str = ""
-    ) -> tuple[tuple[int, ...], ...]:
-        """Return the newest runs of each setting, newest first, at most twelve: of these machines or, if None, of all;
-        those of a file if it is given by its header or its shape.
+    def of_file(self, machine: str, header: str, shape: str) -> tuple[tuple[int, ...], ...]:
+        """Return the newest runs of each setting of a machine, newest first, at most twelve, for files with this header
+        or this shape.
         """
-        here = "machine IS NOT NULL" if machines is None else f"machine IN ({_places(machines)})"
-        files = [
-            (f"{name} = ? AND ", [value]) for name, value in (("header", header), ("shape", shape)) if value
-        ]
         settings: dict[str, None] = {}
-        for of_file, values in files or [("", [])]:
-            found = self._select(
-                f"SELECT setting FROM facts WHERE {of_file}{here} GROUP BY setting",
-                *values, *machines or (),
-            )  # fmt: skip
-            settings |= dict.fromkeys(row[0] for row in found)
-        own = "setting = ? AND machine IS NOT NULL"
-        newest = f"SELECT run_id FROM facts WHERE {own} ORDER BY run_id DESC LIMIT {NEWEST}"
+        for name, value in (("header", header), ("shape", shape)):
+            if value:
+                found = self._select(
+                    f"SELECT setting FROM facts WHERE {name} = ? AND machine = ? GROUP BY setting",
+                    value,
+                    machine,
+                )
+                settings |= dict.fromkeys(row[0] for row in found)
+        newest = (
+            "SELECT run_id FROM facts WHERE setting = ? AND machine IS NOT NULL"
+            f" ORDER BY run_id DESC LIMIT {NEWEST}"
+        )
         return tuple(tuple(row[0] for row in self._select(newest, setting)) for setting in settings)
 
     def with_rates(self, machine: str) -> tuple[int, ...]:

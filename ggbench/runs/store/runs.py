@@ -67,15 +67,13 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSamples(msgspec.Struct, frozen=True):
-    """Raw samples of one run, one series after the other; three arrays of equal length."""
+    """Raw samples of one run, one series after the other; two arrays of equal length."""
 
     lengths: dict[str, int]
     """Number of samples of each series, such as `decode/p25/b1/r0`, in order of their start."""
     position: NDArray[np.int64]
     """Tokens in the KV cache including the one being decoded."""
     step_ns: NDArray[np.int64]
-    sampler_ns: NDArray[np.int64] | None
-    """Time of the sampler; None unless it was timed for every step."""
 
 
 class SampleChunk(msgspec.Struct, frozen=True):
@@ -93,8 +91,6 @@ class SampleChunk(msgspec.Struct, frozen=True):
 class StoredObservation(msgspec.Struct, frozen=True):
     """An observation with its unparsed body."""
 
-    number: int
-    """In the order of the run."""
     at_ns: int
     """Since the epoch; 0 if unknown."""
     kind: str

@@ -18,7 +18,7 @@ from textual.containers import Horizontal
 from textual.events import DescendantFocus, ScreenResume, ScreenSuspend
 from textual.widgets import Input, Static
 
-from ggbench.decisions.compare.comparison import Comparison, columns_of, compare_stored
+from ggbench.decisions.compare.comparison import Comparison, columns_of, compare
 from ggbench.errors import GgbenchError, UnknownName
 from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.experiment import Job
@@ -250,8 +250,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
 
         def read() -> Iterator[tuple[list[SavedRun], Comparison]]:
             measured = self._load(run_ids)
-            with host_of(self).services.open_store() as store:
-                yield measured, compare_stored(store, columns_of([run.summary for run in measured]))
+            yield measured, compare(columns_of([run.summary for run in measured]))
 
         def show(read: tuple[list[SavedRun], Comparison]) -> None:
             if self.is_current:

@@ -113,7 +113,7 @@ def _pull_state(item: PullItem) -> str:
 
 
 _WIDTH, _BAR_WIDTH, _PULL_WIDTH, _DEVICE_WIDTH = 30, 24, 10, 11
-_DETAILED: Collection[Stage] = ("probe", "decode")
+_DETAILED: Collection[Stage] = ("probe", "decode", "score")
 """Stages whose text says more than the state does."""
 _MOST_DETAILS = 3
 
@@ -127,7 +127,7 @@ def number_lines(live: LiveJob, item: QueueItem, *, is_paused: bool) -> list[str
     lines += _progress_lines(live)
     if presenter.has_line:
         lines += _latency_lines(live.numbers())
-    lines += [*presenter.live_lines(live.plotted("")), *textwrap.wrap(live.point, _WIDTH)[:_MOST_DETAILS]]
+    lines += textwrap.wrap(live.point, _WIDTH)[:_MOST_DETAILS]
     if live.reading is not None and not state.is_over:
         lines += ["", *_gauge_lines(live.reading)]
     # a search continues after the first context found

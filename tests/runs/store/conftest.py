@@ -60,8 +60,8 @@ def run(head: RunHead) -> Run:
         gpu_use=GpuUse((0,), 2, temperature_max_c=66.0, throttle=(Throttling("sw_power_cap", 1),)),
         result=DecodeResult(
             n_prompt=25, n_gen=300, prefill_ms=130.5,
-            fit=LineFit(300, None, (1200.0, None), 11.0, (10.9, 11.1), 0.03),
-            latency=LatencySummary(11.0, 12.0, 13.0, 90.9, None),
+            fit=LineFit(300, None, (1200.0, None), 11.0, (10.9, 11.1)),
+            latency=LatencySummary(11.0, 13.0, 90.9),
             limit=DecodeLimit(250_000.0, 8.0, 24.7e9, "given"),
         ),
     )  # fmt: skip

@@ -106,10 +106,10 @@ def test_other_processes_may_delete_runs_while_facts_are_derived(store: Store, p
         def derive(stored: StoredRun) -> facts.RunFacts:
             if stored.run_id == deleted:
                 other.delete_run(deleted)
-            return facts.RunFacts(stored.run_id, "machine", "setting")
+            return facts.RunFacts(stored.run_id, "machine", "setting", "header")
 
         store.facts.update(derive)
-    assert store.facts.repeats() == ((kept,),)
+    assert store.facts.of_file("machine", "header", "") == ((kept,),)
 
 
 def test_a_damaged_file_that_keeps_no_fact_holds_no_question_up(store: Store, path: Path, run: Run) -> None:

@@ -10,72 +10,46 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ggbench.engines.contract import EngineConfig, Source, Workload
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.forecast.record import ForecastTwin
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import require_twin_room, twin_of
+from ggbench.gguf_file.twin import twin_of
 from ggbench.gguf_file.twin_writer import write_twin
 from ggbench.machine.host import describe_cpu
-from ggbench.runs.progress import PointMeasured, Progress, Working
-from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
-from ggbench.units import counted, format_bytes, format_duration
+from ggbench.runs.progress import Progress, Working
+from ggbench.sizing.layer_sample import step_cost, twin_layers
+from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.runs.session import Session
 
 
-class LayerTwin(msgspec.Struct, frozen=True):
-    """A twin to time."""
-
-    layers: tuple[int, ...]
-    """The layers of the model in this twin."""
-    cost: StepCost
-    file: ModelFile
-    """Planned, not written."""
-
-
-class MeasuringCost(msgspec.Struct, frozen=True):
-    """The approximate cost of a measurement, known in advance."""
-
-    seconds: float
-    disk_bytes: int = 0
-    """Files to write before, removed after."""
-
-
-def plan_layer_twins(model: ModelFile, setup: LlamaConfig) -> tuple[LayerTwin, ...]:
+def plan_twins(model: ModelFile, setup: LlamaConfig) -> list[ForecastTwin]:
     """Return the twins to time, the one with fewest layers first, or a single one of all layers.
 
-    Raises Unsupported like `step_cost` and `twin_of`.
+    Raises Unsupported like `step_cost`.
     """
+    chosen = twin_layers(model, describe_cpu().last_level_cache_bytes)
+    return [
+        ForecastTwin(number, layers, step_cost(model, layers, setup.type_k, setup.type_v))
+        for number, layers in enumerate(chosen)
+    ]
+
+
+def planned_files(model: ModelFile, twins: Sequence[ForecastTwin]) -> list[ModelFile]:
+    """Return the files to write. Raises Unsupported like `twin_of`."""
     n_layer = model.n_layer - model.n_layer_nextn
-    return tuple(
-        LayerTwin(
-            layers,
-            step_cost(model, layers, setup.type_k, setup.type_v),
-            twin_of(model, model.name, None if len(layers) == n_layer else layers),
-        )
-        for layers in twin_layers(model, describe_cpu().last_level_cache_bytes)
-    )
+    return [twin_of(model, model.name, None if len(twin.layers) == n_layer else twin.layers) for twin in twins]
 
 
-def announced(cost: MeasuringCost) -> PointMeasured:
-    """Return the cost, shown before anything is written. Raises DoesNotFit if the disk lacks room."""
-    text = f"takes about {format_duration(cost.seconds)}"
-    if cost.disk_bytes:
-        folder = require_twin_room(cost.disk_bytes)
-        text += f" and {format_bytes(cost.disk_bytes)} of disk in {folder}, removed after"
-    return PointMeasured(text, cost)
-
-
-def write_twins(twins: Sequence[LayerTwin], folder: Path) -> Generator[Progress, None, list[Path]]:
+def write_twins(files: Sequence[ModelFile], folder: Path) -> Generator[Progress, None, list[Path]]:
     """Write twins to a temporary folder, and return their paths. Raises like `write_twin`."""
-    paths = [folder / f"twin-{number}.gguf" for number in range(len(twins))]
-    for twin, path in zip(twins, paths, strict=True):
-        yield Working("write", 0, twin.file.file_bytes, counted(len(twin.layers), "layer"))
-        write_twin(twin.file, path, is_kept=False)
+    paths = [folder / f"twin-{number}.gguf" for number in range(len(files))]
+    for file, path in zip(files, paths, strict=True):
+        yield Working("write", 0, file.file_bytes, counted(file.n_layer, "layer"))
+        write_twin(file, path, is_kept=False)
     return paths
 
 
