@@ -317,7 +317,7 @@ def test_repeated_runs_are_compared_by_their_means(look: Look, path: Path) -> No
         assert "runs 3 with 4" in words
         await press(app, pilot, "b")
         question = str(app.screen.query_one(Label).content)
-        assert "Measure q4_k_m (run 3) and q2_k (run 4) again, 4 times each, in turns?" in question
+        assert "Measure q4_k_m (run 3) and q2_k (run 4) again in 4 turns?" in question
 
     look(steps, (120, 50))
 

@@ -294,8 +294,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
             self.status.show("Only a run whose speed was measured here can be measured again.")
             return
         names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
-        turns = "" if is_one else f", {times} times each, in turns"
-        question = f"Measure {names} again{turns}? Then 3 and c compare them."
+        question = f"Measure {names} again in {counted(times, 'turn')}? Then 3 and c compare them."
         self.app.push_screen(
             ConfirmScreen(question, "Measure", is_harmless=True),
             lambda confirmed: self.perform("repeat", find, start) if confirmed else None,
