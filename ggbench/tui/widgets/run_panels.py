@@ -89,7 +89,7 @@ def _state_text(item: QueueItem) -> str:
 
 
 def pull_lines(items: Sequence[PullItem]) -> list[str]:
-    """Return `↓ maker/m-gguf q4_k_m  ━━━╌╌╌╌╌╌╌ 29 %  12.0 GiB of 41.0 GiB  34.3 MiB/s  13:50 left`."""
+    """Return `↓ maker/m-gguf q4_k_m  ━━╌╌╌╌ 29 %  13:50 left  34.3 MiB/s  12.0 GiB of 41.0 GiB`."""
     names = [f"{shorten_middle(sanitize(item.model), _NAME_WIDTH)} {sanitize(item.quant)}" for item in items]
     width = max(map(len, names), default=0)
     return [
@@ -104,15 +104,16 @@ def _pull_state(item: PullItem) -> str:
     if item.share is None or item.state is not WorkState.DOWNLOADING:
         return sanitize(item.reason) or item.state.value
     full = round(item.share * _PULL_WIDTH)
-    parts = [f"{'━' * full}{'╌' * (_PULL_WIDTH - full)} {format_percent(item.share)}", item.amount]
-    if item.bytes_per_s is not None:
-        parts.append(f"{format_bytes(item.bytes_per_s)}/s")
+    parts = [f"{'━' * full}{'╌' * (_PULL_WIDTH - full)} {format_percent(item.share)}"]
     if item.left_s is not None:
         parts.append(f"{format_duration(item.left_s)} left")
+    if item.bytes_per_s is not None:
+        parts.append(f"{format_bytes(item.bytes_per_s)}/s")
+    parts.append(item.amount)
     return "  ".join(parts)
 
 
-_WIDTH, _BAR_WIDTH, _PULL_WIDTH, _DEVICE_WIDTH = 30, 24, 10, 11
+_WIDTH, _BAR_WIDTH, _PULL_WIDTH, _DEVICE_WIDTH = 30, 24, 6, 11
 _DETAILED: Collection[Stage] = ("probe", "decode", "score")
 """Stages whose text says more than the state does."""
 _MOST_DETAILS = 3
