@@ -328,7 +328,7 @@ def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
 
 
 def test_a_series_has_the_fit_and_the_limit() -> None:
-    live = grown(1000)
+    live = grown(5000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
     (series,) = latency_figure([live.plotted("q8_0", behind=live.plotted("newer"))]).curves
     assert series.limit == LatencyLine(300.0, 8.0)
