@@ -110,7 +110,7 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         await asyncio.to_thread(gate.reached.wait, 60)
         await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
         assert [line[0] for line in lines_of(host)] == ["▶", "·", "·"]
-        assert host.screen.query_one(CurvesPlot).visible
+        assert not host.screen.has_class("-plain")
         assert {"Pause", "Stop", "Stop all"} <= set(keys_of(host))
         (series,) = host.screen.query_one(CurvesPlot).figures[0].curves
         assert len(series.x) == 200

@@ -216,6 +216,7 @@ class RunScreen(Screen[None]):
         if switcher.current == "figures":
             self._show_curves(live, items, plotted)
         else:
+            self.remove_class("-plain")
             bracket = self.query_one("#bracket", Static)
             lines = bracket_lines(live.answers, live.question, live.asked_s)
             bracket.update("\n".join(lines[-max(1, bracket.size.height) :]), layout=False)
@@ -233,7 +234,8 @@ class RunScreen(Screen[None]):
         ]
         view.show(line_charts_of([item.kind], runs))
         # without values there is no scale, and that of an earlier run is not this one's
-        view.visible = not view.figure.is_empty and (live in plotted or item.state.is_over)
+        has_values = not view.figure.is_empty and (live in plotted or item.state.is_over)
+        self.set_class(not has_values, "-plain")
 
     @on(OptionList.OptionHighlighted)
     def _show_keys(self) -> None:
