@@ -269,6 +269,7 @@ def test_a_pick_is_what_an_experienced_person_runs(situation: Situation, engine:
     text, agrees = answer(situation, found)
     assert agrees != (situation[:3] in DISAGREE), text
     for own in (each for _, each in found.listed if each.fits):
+        assert request.budget.on_gpu or not own.is_split
         (variant,) = (each for each in targets(situation.model) if each.quant == own.row.quant)
         [row] = plan([variant], PlanRequest(request.budget, own.setup), allocator)
         offered = row.used_of(row.planned_n_ctx or 0)

@@ -162,7 +162,7 @@ class Finder:
             cache_loss=cache_loss,
             joint_loss=joint_loss,
             is_mixture=file.n_expert > 0,
-            host_bytes=row.devices[-1].needed_bytes if row.is_split and row.devices else None,
+            host_bytes=row.devices[-1].needed_bytes if row.is_split and len(row.devices) > 1 else None,
         )
 
     def _with_longest(self, found: Candidate, variant: Target) -> Candidate:

@@ -110,4 +110,5 @@ def _rivals(
         )
     yield "faster", [each for each in pool if is_slower(own, each, FASTER)], "speed"
     least = MORE_CONTEXT * (own.max_n_ctx or 1)
-    yield "more context", [each for each in pool if (each.max_n_ctx or 0) >= least], needs.prefer
+    roomy = [each for each in pool if not each.is_split and (each.max_n_ctx or 0) >= least]
+    yield "more context", roomy, needs.prefer  # of a part in main memory only one placement was tried
