@@ -60,9 +60,12 @@ def recommend(
         tuple(Listed("" if each.name in on_front else "dominated", each) for each in others),
         n_current=n_current,
     )
-    chosen = pick.best
-    if chosen is None:
-        return pick
+    return pick if pick.best is None else _explained(pick, pick.best, rules)
+
+
+def _explained(pick: Pick, chosen: Candidate, rules: Sequence[str]) -> Pick:
+    """Return a pick with why it is made, and what to mind of it."""
+    needs = pick.needs
     pick = replace(
         pick,
         comfortable=is_comfortable(chosen, needs) if pick.recommended else None,
