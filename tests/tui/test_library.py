@@ -277,7 +277,7 @@ def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) ->
     drive(app, steps, (120, 30))
 
 
-def test_a_click_chooses_and_opens_the_plan(app: App, drive: Drive) -> None:
+def test_clicks_choose_mark_and_open_the_plan(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         words_of(app)  # a tree knows its lines once it is drawn
         await pilot.click(ModelTree, offset=(6, 3))
@@ -285,6 +285,11 @@ def test_a_click_chooses_and_opens_the_plan(app: App, drive: Drive) -> None:
         assert "vast-72b · 3 quants" in words_of(app)
         await pilot.click(QuantsTable, offset=(5, 3))
         await settle(app, pilot)
+        subtitle = next(line for line in words_of(app).splitlines() if "p pull" in line)
+        place = subtitle.index("mark") - app.screen.query_one(QuantsTable).region.x
+        await pilot.click(QuantsTable, offset=(place, app.screen.query_one(QuantsTable).region.height - 1))
+        await settle(app, pilot)
+        assert "1 marked" in words_of(app)
         assert not app.screen.query_one(AnswerPane).display
         chosen = table(app).chosen_key
         assert chosen == names(app)[1]

@@ -26,7 +26,7 @@ from ggbench.tui.model_list import ModelEntry, best_models, list_models
 from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.starting import StartScreen
 from ggbench.tui.widgets.answer_pane import AnswerPane
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, key_links
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quant_panels import LossSpeedPlot, MemoryPanel
 from ggbench.tui.widgets.quants_table import QuantsTable
@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
+_PICK_KEYS = {
+    "y copy": "screen.copy",
+    "w why": "screen.why",
+    "e needs": "screen.edit_needs",
+    "g GPU": "screen.choose_card",
+    "o options": "screen.choose_options",
+}
 _FIRST_STEP = (
     "Open a model with enter; / filters them, takes the path of a folder of yours, or searches the Hub."
 )
@@ -99,8 +106,8 @@ ggbench tui --api-key-env VARIABLE."""
 
     def on_mount(self) -> None:
         """Read models and machine, and open the model given at the start."""
-        self.query_one("#pick").border_subtitle = "y copy · w why · e needs · g GPU · o options"
-        self._pane.border_subtitle = "esc back · y copy"
+        self.query_one("#pick").border_subtitle = key_links(_PICK_KEYS)
+        self._pane.border_subtitle = key_links({"esc back": "screen.leave", "y copy": "screen.copy"})
         self.set_focus(self._left.models)
         self.show_status()
         self.read_machine()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
@@ -72,6 +72,11 @@ class FilterInput(Input):
 
     def __init__(self, placeholder: str, *, id: str) -> None:
         super().__init__(placeholder=placeholder, id=id, compact=True)
+
+
+def key_links(actions: Mapping[str, str]) -> str:
+    """Return keys with what they do, as the subtitle of a panel; a click on one does it."""
+    return " · ".join(f"[@click={action}]{key}[/]" for key, action in actions.items())
 
 
 _MODES = {"library": "1 Library", "run": "2 Run", "results": "3 Results"}

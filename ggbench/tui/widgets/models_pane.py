@@ -31,7 +31,7 @@ from ggbench.models.disk import path_argument
 from ggbench.text import sanitize, shorten_middle
 from ggbench.tui.host import TaskScreen, host_of
 from ggbench.tui.model_list import ListLine, ModelEntry, Section, found_models, lines_of, named_repo
-from ggbench.tui.widgets.bars import FilterInput
+from ggbench.tui.widgets.bars import FilterInput, key_links
 from ggbench.units import counted
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class ModelsPane(Vertical):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, classes="panel")
-        self.border_title, self.border_subtitle = "models", "⏎ open · / filter"
+        self.border_title, self.border_subtitle = "models", key_links({"/ filter": "screen.filter"})
         self._best: Sequence[ModelEntry] = ()
         self._listed: Sequence[ModelEntry] = ()
         self._found: Sequence[ModelEntry] = ()

@@ -8,9 +8,16 @@ from textual.binding import Binding, BindingType
 
 from ggbench.tui.library import PICKED, Library
 from ggbench.tui.quant_rows import FIGURES, QuantRow
+from ggbench.tui.widgets.bars import key_links
 from ggbench.tui.widgets.figure_table import FigureTable
 
 _MARKED = "●"
+_KEYS = {
+    "⏎ plan": "select_cursor",
+    "␣ mark": "screen.mark",
+    "b measure": "screen.measure",
+    "p pull": "screen.pull",
+}
 
 
 class QuantsTable(FigureTable[QuantRow]):
@@ -25,7 +32,7 @@ class QuantsTable(FigureTable[QuantRow]):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(FIGURES, id=id)
-        self.border_subtitle = "⏎ plan · ␣ mark · b measure · p pull"
+        self.border_subtitle = key_links(_KEYS)
         self._library = Library()
         self._kept: str | None = None
         """The quant at the cursor, also while its row is away."""
