@@ -171,7 +171,7 @@ def test_several_users_decode_in_one_batch(target: Target, store: Store) -> None
     assert result.limit.w_tokens_per_ms == pytest.approx(20e9 / per_token / 4e3)
     assert (result.n_seqs, result.n_gen, result.prefill_ms) == (4, 4600, 100)
     assert result.tok_s_together == pytest.approx(4 * result.latency.tok_s)
-    assert " -n 1000 --repeat 2 --parallel 4 " in run.head.command
+    assert " -n 2300 --repeat 2 --parallel 4 " in run.head.command
     assert DECODE.speed_of(run) is None
     speed = DECODE.speed_of(run, 4)
     assert speed is not None and speed.reach == 1025
