@@ -174,7 +174,7 @@ def test_several_users_decode_in_one_batch(target: Target, store: Store) -> None
     assert " -n 2300 --repeat 2 --parallel 4 " in run.head.command
     assert DECODE.speed_of(run) is None
     speed = DECODE.speed_of(run, 4)
-    assert speed is not None and speed.reach == 1025
+    assert speed is not None and speed.reach == 2325
     assert run.run_id is not None
     assert read_run(store, store.load_run(run.run_id)).result == result
 
