@@ -15,7 +15,7 @@ def _no_gpu(machine: FakeMachine) -> FakeMachine:
 def test_what_was_forecast_is_known_to_plan(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     measured = ggbench("forecast", tiny_twin, "--json")
     assert measured.code == 0
-    assert "removed after" in measured.err
+    assert "writes " in measured.err
     n_workers = len(machine.workers)
     (row,) = ggbench("plan", tiny_twin, "--no-measure", "--json").json["rows"]
     assert len(machine.workers) == n_workers
