@@ -21,7 +21,7 @@ from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published.benches import BenchedRow
 from ggbench.sizing.theory.kv_cache import Growth, KvCache, kv_cache
-from ggbench.sizing.theory.weights import count_parameters, tensor_weights
+from ggbench.sizing.theory.weights import file_weights
 
 _SHAPES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _NEAR = 0.01
@@ -106,7 +106,7 @@ def _quantized(hyper: Hyperparameters, quant: str) -> tuple[Any, int]:
     file, _ = _unquantized(hyper)
     tensors = choose_types(build_metadata(hyper), file.tensors, {quant: ftype_by_name(quant)})[quant]
     n_bytes = sum(tensor.n_bytes or 0 for tensor in tensors)
-    return tensor_weights(tensors, count_parameters(file), quant), n_bytes
+    return file_weights(replace(file, tensors=tensors), quant), n_bytes
 
 
 def _estimated(row: BenchedRow, name: str, shape: dict[str, Any]) -> Shape | None:
