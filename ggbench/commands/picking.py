@@ -15,7 +15,7 @@ from ggbench.decisions.pick.decide import decide
 from ggbench.decisions.pick.models import Competitors
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import is_good
-from ggbench.decisions.pick.record import Pick
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.sentences import candidate_name, headline, is_runnable
 from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
 from ggbench.engines.contract import launch_engine
@@ -23,7 +23,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, ExitCode, StoreError, UsageError
 from ggbench.fields import reproduce
 from ggbench.gguf_file.layout import count_params
-from ggbench.models.catalog import load_catalog
+from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.show.changes import change_text
@@ -69,19 +69,23 @@ def find_substitute(pick: Pick, request: PickRequest, allocator: DryAllocator, o
     best = pick.best
     if best is None or (is_runnable(pick) and not any(concessions(best, pick.needs)[:2])):
         return ""
+    try:
+        found = run_pick(Competitors(entries=_peers(best)), request, allocator, output)
+    except DoesNotFit:
+        return ""
+    return found.best.row.model if found.best is not None and is_good(found) else ""
+
+
+def _peers(best: Candidate) -> tuple[CatalogModel, ...]:
+    """Return the current models that may be run instead of one."""
     catalog = load_catalog()
     known = catalog.named(best.row.model)
     newer = catalog.successors(known) if known else ()
-    peers = tuple(
+    return tuple(
         each
         for each in catalog.current
         if each != known and (each in newer or (each.score and 2 * count_params(each.hyper) >= best.n_params))
     )
-    try:
-        found = run_pick(Competitors(entries=peers), request, allocator, output)
-    except DoesNotFit:
-        return ""
-    return found.best.row.model if found.best is not None and is_good(found) else ""
 
 
 def card_twice(
