@@ -106,7 +106,7 @@ def _quantized(hyper: Hyperparameters, quant: str) -> tuple[Any, int]:
     file, _ = _unquantized(hyper)
     tensors = choose_types(build_metadata(hyper), file.tensors, {quant: ftype_by_name(quant)})[quant]
     n_bytes = sum(tensor.n_bytes or 0 for tensor in tensors)
-    return file_weights(replace(file, tensors=tensors), quant), n_bytes
+    return file_weights(replace(file, tensors=tensors, n_layer_nextn=0), quant), n_bytes
 
 
 def _estimated(row: BenchedRow, name: str, shape: dict[str, Any]) -> Shape | None:
