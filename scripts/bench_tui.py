@@ -48,7 +48,7 @@ _LONG = 8192
 _LONGEST_SILENCE_S = 120
 _ENTER, _START, _QUIT, _YES = b"\r", b"b", b"q", b"y"
 _MODES, _LISTED = b"3 Results", b"on this disk"
-_ASKED, _DECODING, _DONE, _SURE = b" Start", b"decoding", "✓ a".encode(), b"Stop all runs"
+_ASKED, _DECODING, _DONE, _SURE = b" Start", b"decoding", b"tok/s over", b"Stop all runs"
 """Drawn in the dialog, during a run, after it, and in the question of `q` during a run."""
 _SCREENS = {b"3": b"Compare", b"2": b"Pause", b"1": b"Needs"}
 """Keys of screens, and a word of the footer, the last line to be drawn."""
