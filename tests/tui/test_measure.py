@@ -72,7 +72,6 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         assert "q8_0 -n 200" in words  # of the whole command
         words = in_dialog(await press(app, pilot, "down"))
         assert "Number of tokens to decode, e.g. 1k" in words
-        assert "W and B need 1,000" in words
 
     drive(here(), steps)
 
