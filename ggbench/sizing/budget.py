@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -293,9 +294,24 @@ def devices_here(servers: Sequence[str] = ()) -> tuple[DeviceMemory, ...]:
             bandwidth=gpu_bandwidth(gpu),
             memory_source=_FREE,
         )
-        for number, gpu in enumerate(gpus)
+        for number, gpu in enumerate(_as_cuda_counts(gpus))
         if gpu.free_bytes
     )
+
+
+def _as_cuda_counts(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+    """Return GPUs in CUDA's order: by default it guesses which is the fastest, here the one with the most bandwidth.
+
+    Source: CUDA_DEVICE_ORDER in the CUDA programming guide.
+    """
+    if "CUDA_VISIBLE_DEVICES" in os.environ or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return gpus
+
+    def rate(gpu: Gpu) -> float:
+        bandwidth = gpu_bandwidth(gpu)
+        return 0.0 if bandwidth is None else bandwidth.bytes_per_s
+
+    return sorted(gpus, key=rate, reverse=True)
 
 
 def _listed_device(device: LlamaDevice, gpus: Sequence[Gpu]) -> DeviceMemory:

@@ -15,6 +15,7 @@ from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import (
     BESIDE_BUFFERS_BYTES,
     described_budget,
+    devices_here,
     free_budget,
     machine_budget,
     with_main_memory,
@@ -80,6 +81,24 @@ def test_this_machines_gpu_by_what_is_free(monkeypatch: pytest.MonkeyPatch) -> N
     for absent in (LlamaConfig(main_gpu=1), LlamaConfig(devices=("CUDA1",))):
         with pytest.raises(UsageError, match="no GPU"):
             machine_budget(absent)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "names"),
+    [
+        ("CUDA_DEVICE_ORDER", "FASTEST_FIRST", ["NVIDIA H200", "NVIDIA H20"]),
+        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", ["NVIDIA H20", "NVIDIA H200"]),
+        ("CUDA_VISIBLE_DEVICES", "0,1", ["NVIDIA H20", "NVIDIA H200"]),
+    ],
+)
+def test_unlike_gpus_are_counted_as_cuda_does(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, names: list[str]
+) -> None:
+    """The fastest first, unless the environment says how: `-mg` and `-ts` name cards by these numbers."""
+    slower = replace(H200, index=1, name="NVIDIA H20", memory_clock_mhz=1000)
+    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: (slower, H200))
+    monkeypatch.setenv(variable, value)
+    assert [each.name for each in devices_here()] == names
 
 
 @pytest.mark.parametrize(("gpus", "n_gpu_layers"), [((), -1), ((H200,), 0)])
