@@ -116,8 +116,6 @@ class Steps(msgspec.Struct, frozen=True, tag="steps"):
     """Time of each whole step, for all sequences."""
     sampler_ns: list[int]
     """Time of the sampler in each step; empty if not timed."""
-    text: str = ""
-    """The tokens as text; empty for a model without a tokenizer."""
     clock: Clock = "engine"
     seq: int | None = None
     """Number of the sequence; None if the steps are for all."""

@@ -21,7 +21,7 @@ REQUESTS = (
 MESSAGES = (
     protocol.Log(2, 'a "quoted" line, a tab\t, é'),
     protocol.Devices({"CPU": MemoryKind.HOST, "CUDA0": MemoryKind.GPU, "RPC[h:1]": MemoryKind.REMOTE}),
-    Steps(26, [1 << 40, 2], [3, 4], "tokens"),
+    Steps(26, [1 << 40, 2], [3, 4]),
     Opened(0.1, 512, 512, 128, None),
     protocol.Refused("context", out_of_memory=True, message="failed to allocate"),
 )

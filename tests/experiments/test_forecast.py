@@ -61,7 +61,7 @@ class _Costly:
                 self._paths.append(Path(path))
                 yield from obey(request)
             case BatchAtDepth(n_gen=2):
-                yield from (Steps(3, [1, self._warm_up_ns], [], ""), Completed())
+                yield from (Steps(3, [1, self._warm_up_ns], []), Completed())
             case BatchAtDepth():
                 self._n_asked += 1
                 if self._left is not None and self._n_asked > self._left:
@@ -79,7 +79,7 @@ class _Costly:
         layers_ns = (BASE_NS + LAYER_NS_PER_BYTE * cost.layer_bytes) * slower
         first = request.n_depth + 2
         steps = [round(layers_ns + KV_NS_PER_BYTE * cost.kv_bytes(n)) for n in range(first, first + request.n_gen)]
-        yield Steps(first, steps, [], "")
+        yield Steps(first, steps, [])
         if request.n_batch:
             yield PromptRead(request.n_batch, round(BATCH_NS_PER_BYTE * cost.layer_bytes))
         yield Completed()

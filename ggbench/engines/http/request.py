@@ -33,8 +33,6 @@ class StreamedRequest:
     error: GgbenchError | None = None
     said: Piece = field(default_factory=Piece)
     """The last that the server said of each."""
-    text: str = ""
-    """The tokens not yet reported, as text."""
     sent_ns: int | None = None
     progress_ns: int = 0
     """Time of the last progress."""
@@ -69,7 +67,6 @@ class StreamedRequest:
             return
         known = {name: value for name, value in asdict(piece).items() if value is not None}
         self.said = Piece(**asdict(self.said) | known)
-        self.text += piece.text
         if n_new := self._new_tokens(piece):
             self._take_tokens(piece, n_new, at_ns)
         if at_ns - self._flushed_ns > FLUSH_NS:
@@ -173,8 +170,7 @@ class StreamedRequest:
         for is_single, timed in itertools.groupby(self._timed, key=lambda each: each[1] == 1):
             positions, counts, elapsed = zip(*timed, strict=True)
             if is_single:
-                yield Steps(positions[0], list(elapsed), [], self.text, self.clock, self.seq)
-                self.text = ""
+                yield Steps(positions[0], list(elapsed), [], self.clock, self.seq)
             else:
                 yield TokensTogether(TokenChunks(positions, counts, elapsed), self.seq)
         self._timed = []

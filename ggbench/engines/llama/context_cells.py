@@ -32,7 +32,7 @@ def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[E
     with without_gc():
         for start in range(0, request.n_gen, _STEPS_TOGETHER):
             steps = range(start, min(start + _STEPS_TOGETHER, request.n_gen))
-            emit(Steps(first + 1 + start, [decode_at(model, first + index, 1) for index in steps], [], ""))
+            emit(Steps(first + 1 + start, [decode_at(model, first + index, 1) for index in steps], []))
         if isinstance(request, BatchAtDepth) and request.n_batch:
             emit(PromptRead(request.n_batch, decode_at(model, first + request.n_gen, request.n_batch)))
 

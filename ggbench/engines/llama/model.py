@@ -6,12 +6,10 @@ stdout and stderr during a load.
 
 from __future__ import annotations
 
-import codecs
 import ctypes
 import itertools
 import random
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -282,24 +280,6 @@ class LlamaModel:
         *lines, self._pending = self._pending.split("\n")
         for line in lines:
             self._on_log(self._pending_level, line)
-
-
-class TokenText:
-    """The text of one decode, as it grows; empty without a tokenizer. A character may span several tokens."""
-
-    def __init__(self, model: LlamaModel) -> None:
-        self._vocab, self._has_text = model.vocab, model.has_tokenizer
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._piece = ctypes.create_string_buffer(256)
-
-    def add(self, tokens: array[int]) -> str:
-        if not self._has_text:
-            return ""
-        pieces = []
-        for token in tokens:
-            size = lib.llama_token_to_piece(self._vocab, token, self._piece, len(self._piece), 0, True)
-            pieces.append(self._piece.raw[: max(size, 0)])
-        return self._decoder.decode(b"".join(pieces))
 
 
 def _array(tokens: Iterable[int]) -> ctypes.Array[Any]:

@@ -34,7 +34,7 @@ from ggbench.engines.contract import (
 from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Steps, Tokenized
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
-from ggbench.engines.llama.model import LlamaModel, TokenText, new_batch
+from ggbench.engines.llama.model import LlamaModel, new_batch
 from ggbench.engines.llama.speculation import draft_text, speculate
 from ggbench.engines.protocol import Refusal
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
@@ -79,18 +79,14 @@ def _timed_decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
     clock, sampler = time.perf_counter_ns, model.sampler
     token = (lib.llama_token * 1)(llama_sampler_sample(sampler, context, -1))
     batch = lib.llama_batch_get_one(token, 1)
-    step_ns, sampler_ns, tokens = (
-        array(code, bytes(size * n_gen)) for code, size in (("q", 8), ("q", 8), ("i", 4))
-    )
-    text = TokenText(model)
+    step_ns, sampler_ns = array("q", bytes(8 * n_gen)), array("q", bytes(8 * n_gen))
     sent, sent_at = 0, clock()
 
     def send(end: int) -> None:
         steps, samples = step_ns[sent:end].tolist(), sampler_ns[sent:end].tolist()
-        emit(Steps(request.n_prompt + 1 + sent, steps, samples, text.add(tokens[sent:end])))
+        emit(Steps(request.n_prompt + 1 + sent, steps, samples))
 
     for i in range(n_gen):
-        tokens[i] = token[0]
         before = clock()
         status = llama_decode(context, batch)
         llama_synchronize(context)

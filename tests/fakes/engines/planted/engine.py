@@ -41,7 +41,7 @@ class PlantedEngine:
                 yield from (PromptRead(n_prompt, 5_000_000) for _ in range(repeat))
             case Decode(n_prompt, n_gen):
                 step_ns = [20_000_000 + (n_prompt + n) * 10_000 for n in range(n_gen)]
-                yield Steps(n_prompt + 1, step_ns, [], "words", clock="client")
+                yield Steps(n_prompt + 1, step_ns, [], clock="client")
         yield Completed()
 
     def close(self) -> None:
