@@ -61,6 +61,12 @@ def _on_path() -> list[str]:
     return [] if found is None else _find([found])
 
 
+def _server_on_path() -> list[str]:
+    """Return the same, but none if its `llama` is another program, which could do anything when told to serve."""
+    found = _on_path()
+    return found if not found[1:] or _is_server(_known(tuple(found), "--help")) else []
+
+
 def _find(program: Sequence[str]) -> list[str]:
     """Return the words that start a program, its absolute path first. Raises UsageError."""
     path, shown = Path(program[0]).expanduser(), shorten(program[0], 100)
@@ -75,14 +81,12 @@ def _find(program: Sequence[str]) -> list[str]:
 
 def printed_program() -> str:
     """Return how a command to copy starts a server here: `llama serve` if there is no llama-server, but this."""
-    found = _on_path()
-    is_app = found[1:] == [_SERVE] and _is_server(_known(tuple(found), "--help"))
-    return f"{_APP} {_SERVE}" if is_app else NAME
+    return f"{_APP} {_SERVE}" if _server_on_path()[1:] else NAME
 
 
 def unused_gpus() -> tuple[str, ...]:
     """Return the GPUs that the program on PATH lists, if ggbench's own llama.cpp has a backend for none."""
-    found = [] if gpu_backends() else _on_path()
+    found = [] if gpu_backends() else _server_on_path()
     said = _known(tuple(found), "--list-devices") if found else ""
     return tuple(shorten(match["about"], 80) for match in _LISTED_GPU.finditer(said))
 

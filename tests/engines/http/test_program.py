@@ -113,8 +113,9 @@ def test_the_printed_program_is_the_one_that_is_here(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     gpus = ("llvmpipe (LLVM 15.0.6, 256 bits)",)
     assert _here() == ("llama serve", gpus)
-    path.write_text("#!/bin/sh\n")
+    path.write_text(f"#!/bin/sh\n[ $2 = --help ] || touch {tmp_path}/served\n")
     assert _here() == ("llama-server", ())
+    assert not (tmp_path / "served").exists(), "another llama is asked for help alone"
     install(tmp_path)
     assert _here() == ("llama-server", gpus)
 
