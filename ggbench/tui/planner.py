@@ -6,6 +6,7 @@ one before starting another.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -79,7 +80,8 @@ class LibraryPlanner:
     def best_here(self, request: PickRequest, store: Store | None) -> Iterator[Pick | None]:
         """Yield None after each quant that is sized, and at last the pick among the catalog's current models.
 
-        It has a worker of its own, as the chosen model is planned meanwhile. Raises DoesNotFit if no model can.
+        It has a worker of its own, as the chosen model is planned meanwhile, unless that uses RPC servers, which serve
+        one client at a time. Raises DoesNotFit if no model can.
         """
         from ggbench.decisions.pick.decide import decide
         from ggbench.decisions.pick.models import Competitors, models_here, of_families
@@ -91,7 +93,8 @@ class LibraryPlanner:
             nonlocal pick
             pick = yield from decide(asked, request, allocator, store)
 
-        with DryAllocator(self._start(), _to_load(request.setup, budget), budget.devices) as allocator:
+        alone = self._lock if request.setup.rpc_servers else contextlib.nullcontext()
+        with alone, DryAllocator(self._start(), _to_load(request.setup, budget), budget.devices) as allocator:
             for _ in decided(allocator):
                 yield None
         yield pick

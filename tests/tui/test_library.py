@@ -365,6 +365,9 @@ def test_the_best_models_for_this_machine_are_first_and_renewed(
         planner.best = ()
         await press(app, pilot, "right_square_bracket")
         assert planner.best_asked[-1].given_n_ctx == 16_384
+        n_asked = len(planner.best_asked)
+        await press(app, pilot, "r")
+        assert len(planner.best_asked) > n_asked
 
     drive(App(msgspec.structs.replace(services, load_catalog=load_catalog)), steps, (120, 36))
 

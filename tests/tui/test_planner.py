@@ -203,3 +203,24 @@ def test_the_best_models_are_found_in_a_worker_of_their_own(
     next(left)
     del left
     assert [worker.closed for worker in workers] == [True, True]
+
+
+def test_the_best_models_wait_for_a_plan_with_servers_of_one_client(
+    tiny_twin: Path, offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker]
+) -> None:
+    """No worker of theirs is started while another one is planning."""
+    beside: list[bool] = []
+
+    def watched() -> LlamaEngine:
+        beside.extend(not worker.closed for worker in workers)
+        return start()
+
+    planner, remote = LibraryPlanner(offline, watched), LlamaConfig(rpc_servers=("a:1",))
+    request = msgspec.structs.replace(needing(512), setup=remote)
+    plan = planner.decide(str(tiny_twin), (), request, None)
+    next(plan)
+    finding = threading.Thread(target=lambda: next(planner.best_here(request, None)))
+    finding.start()
+    plan.close()
+    finding.join()
+    assert (beside, [worker.closed for worker in workers]) == ([False], [True, True])

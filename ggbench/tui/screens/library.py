@@ -292,6 +292,7 @@ ggbench tui --api-key-env VARIABLE."""
         """Read headers, disk, memory and results again."""
         if self.machine is not None:
             self.machine.planner.forget()
+        self.forget_best()
         self._read_models()
         self.read_machine()
 

@@ -174,6 +174,10 @@ class PlanScreen(TaskScreen):
         self.show_rows()
         self.find_best()
 
+    def forget_best(self) -> None:
+        """Find the best models anew with the next plan."""
+        self._best_for = None
+
     def find_best(self) -> None:
         """Find the models to run on this machine for the needs, once the list of models is read: that comes first."""
         machine, budget, library = self.machine, self.budget, self.library
