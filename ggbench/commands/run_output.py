@@ -54,7 +54,7 @@ def run_document(run: Run, *, against: str | None = None) -> dict[str, object]:
 def show_run(run: Run, output: Output, *, plot: bool, against: str | None) -> None:
     """Show a stored run in full."""
     answer = presenter_of(run.head.kind).details(run)
-    if plot and answer.command.endswith(" --plot"):
+    if answer.command.endswith(" --plot"):
         answer = replace(answer, command="")
     show_answer(answer, [run], output, plot=plot, against=against)
 

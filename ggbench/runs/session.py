@@ -33,12 +33,12 @@ from ggbench.engines.events import (
     TokensTogether,
 )
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported
+from ggbench.errors import DoesNotFit, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.bandwidth import cached_bandwidth
 from ggbench.machine.environment import environment
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth
-from ggbench.machine.host import default_threads
+from ggbench.machine.host import default_threads, describe_ram
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Environment, MachineReading
 from ggbench.models.subject import Subject
@@ -49,10 +49,12 @@ from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, Reco
 from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
+from ggbench.sizing.budget import free_budget
+from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.sizing.theory.offload import check_overrides
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.units import format_count, format_ms
+from ggbench.units import format_bytes, format_count, format_ms
 
 _S = TypeVar("_S", bound=Settings)
 
@@ -210,11 +212,13 @@ class Session:
 
         A `draft` is loaded beside it, with a context of its own; `reserve_bytes` of each GPU stay free.
 
-        Without an n_ctx, the run's setup gets just enough for the settings.
+        Without an n_ctx, the run's setup gets just enough for the settings. Raises DoesNotFit for one that needs more
+        than all memory.
         """
         needed = self.recorder.recording.head.settings.n_ctx_needed
         if setup is None:
             setup = self.setup if needed is None else self.setup.holding(needed)
+            self._check_memory(setup)
         path = path or (self.file.paths[0] if self.file and self.file.paths else None)
         opened = self.engine.open(Source(path, draft), setup, reserve_bytes=reserve_bytes)
         ending = yield from self._follow(opened, series="", n_total=0)
@@ -227,6 +231,23 @@ class Session:
             if self._is_loaded:
                 self._observe_limit()
         return ending
+
+    def _check_memory(self, setup: EngineConfig) -> None:
+        """Raise DoesNotFit for a KV cache larger than all free memory, which would fail only after the load."""
+        if self.file is None or setup.cache_types is None or setup.n_ctx is None:
+            return
+        try:
+            needed = int(kv_cache(self.file, *setup.cache_types).cached_bytes(setup.n_ctx))
+        except Unsupported:
+            return
+        if needed <= describe_ram().total_bytes:
+            return  # the engine says the rest
+        budget = free_budget(setup, None)
+        free = budget.memory_bytes + (budget.beside.free_bytes if budget.beside else 0)
+        if needed > free:
+            what = f"the KV cache of {format_count(setup.n_ctx)} tokens needs {format_bytes(needed)}"
+            hint = "decode or read fewer tokens; ggbench plan MODEL says the longest context"
+            raise DoesNotFit(f"{what}, but only {format_bytes(free)} of memory are free", hint)
 
     def run(
         self, workload: Workload, series: str = "", n_total: int = 0, events: list[Event] | None = None

@@ -11,9 +11,7 @@ from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Command, Facts
 from ggbench.show.machine import environment_facts
-from ggbench.show.names import short_device
 from ggbench.show.run_figures import unsteady_note
-from ggbench.show.words import say
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import sanitize
 
@@ -34,20 +32,9 @@ def run_answer(run: Run, answer: Answer) -> Answer:
         "" if ended in answer.text else sanitize(ended),
         unsteady_note([""], [QuantSummary(run)]),
         *answer.notes,
-        *_measured_with(run),
+        "" if run.run_id is None else f"run {run.run_id}",
     ]
     return replace(answer, notes=notes, why=[*answer.why, *behind])
-
-
-def _measured_with(run: Run) -> list[str]:
-    """Return `run 44 with llama.cpp 7000 on AMD EPYC` of a stored run."""
-    environment = run.head.environment
-    if run.run_id is None or environment is None:
-        return []
-    program = environment.server or environment.transformers or f"llama.cpp {environment.llama_cpp}"
-    gpus = [gpu.name for gpu in environment.gpus] or [name for name in environment.backends if name != "CPU"]
-    device = ", ".join(gpus) if run.memory.weights_on_gpu else environment.cpu
-    return [say("run.with", run_id=str(run.run_id), program=program, device=short_device(device))]
 
 
 def several_answer(runs: Sequence[Run], names: Sequence[str], answer: Answer) -> Answer:

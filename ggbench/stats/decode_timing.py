@@ -279,9 +279,9 @@ class TokenTimes:
     """Times for a fit, and their sources."""
 
     position: list[float] = field(default_factory=list)
-    """Of each token alone. A new series starts if it does not increase."""
+    """Positions of the tokens that came alone. A new series starts where they do not increase."""
     step_ns: list[float] = field(default_factory=list)
-    """Of each token alone."""
+    """Times of the tokens that came alone."""
     n_tokens: int = 0
     """Number of all timed tokens, alone or together."""
     n_together: int = 0

@@ -44,18 +44,18 @@ def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: De
     """Return latencies by position from mean latencies and the line through their steps; empty for too few steps.
 
     Level and slope of a line are independent at the middle of a window, so elsewhere their intervals add as squares. If
-    W does not differ from zero the slope is the limit's, within its interval; if that leaves a factor of more than 2 at
-    the start of the first window, each window has its level from end to end.
+    W is unknown the slope is the limit's, within its interval and at most that of the line from zero; if that leaves a
+    factor of more than 2 at the start of the first window, each window has its level from end to end.
     """
     middles = ((each.n_depth + (each.n_gen + 1) // 2, _level(each)) for each in windows)
     levels = tuple(sorted((n, level) for n, level in middles if level is not None))
-    slope = _slope(fit, limit)
-    if not levels or slope is None:
+    if not levels or fit is None:
         return ()
+    slope = _slope(fit, limit, levels[-1][1].high / levels[-1][0])
     floor = limit.b_ms if limit is not None else 0.0
     ends = measured_levels(windows)
     start = _moved(levels[0][1], slope, ends[0][0] - levels[0][0], floor)
-    if fit is not None and fit.w_tokens_per_ms is None and start.high > _WIDEST * start.low:
+    if fit.w_tokens_per_ms is None and start.high > _WIDEST * start.low:
         levels = ends
     (first, lowest), (last, highest) = levels[0], levels[-1]
     found = [(1, _moved(lowest, slope, 1 - first, floor))] if first > 1 else []
@@ -144,16 +144,16 @@ def _level(latency: DepthSpeed) -> Estimate | None:
     return Estimate(step_ms, 1e3 / high if high else 0.0, 1e3 / low if low else math.inf)
 
 
-def _slope(fit: LineFit | None, limit: DecodeLimit | None) -> Estimate | None:
-    """Return the milliseconds added by each position; None if not even an upper end is known."""
-    if fit is None:
-        return None
-    if fit.w_ci95 is None:
-        w = fit.w_tokens_per_ms
-        return None if w is None else Estimate(1 / w, 1 / w / _WIDEST, _WIDEST / w)
-    steepest, flattest = 1 / fit.w_ci95[0], 1 / fit.w_ci95[1] if fit.w_ci95[1] else 0.0
-    if fit.w_tokens_per_ms is not None:
-        return Estimate(1 / fit.w_tokens_per_ms, flattest, steepest)
+def _slope(fit: LineFit, limit: DecodeLimit | None, most: float) -> Estimate:
+    """Return the milliseconds added by each position; if W is unknown at most `most`, as the first token takes time."""
+    w = fit.w_tokens_per_ms
+    if w is not None and fit.w_ci95 is None:
+        return Estimate(1 / w, 1 / w / _WIDEST, _WIDEST / w)
+    lowest, highest = fit.w_ci95 or (0.0, None)
+    steepest, flattest = 1 / lowest if lowest else most, 1 / highest if highest else 0.0
+    if w is not None:
+        return Estimate(1 / w, flattest, steepest)
+    steepest = max(flattest, min(steepest, most))
     least = 0.0 if limit is None or limit.w_tokens_per_ms is None else 1 / limit.w_tokens_per_ms
     return Estimate(min(max(least, flattest), steepest), flattest, steepest)
 
@@ -197,11 +197,14 @@ class SpeedCurve(msgspec.Struct, frozen=True):
         return self.reach is not None and self.first <= n <= self.reach
 
     def knows(self, n: int) -> bool:
-        """Return whether position n was measured, or the line gives its latency within a factor of 2."""
+        """Return whether position n was measured, or a line reaches it: to twice the last measured position, within
+        which no latency doubles, and where it gives the latency within a factor of 2.
+        """
         if self.reach is None or self.has_measured(n):
             return True
         found = self.step_ms_at(n)
-        return self.has_line and found.high <= _WIDEST * found.low
+        is_near = self.first <= n <= 2 * self.reach
+        return self.has_line and (is_near or found.high <= _WIDEST * found.low)
 
     def step_ms_at(self, n: int) -> Estimate:
         return interpolated(self.step_ms, n)

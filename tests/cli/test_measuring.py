@@ -59,9 +59,20 @@ def test_speed_at_depths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) ->
     benched = ggbench("bench", tiny_twin, "-d", "1024").out.splitlines()
     assert benched[0].split()[:5] == ["quant", "tok/s", "at", "1,024", "memory"] and "64.8" in benched[1]
     ran = ggbench("compare", "1", "2", "--json")
-    assert [each["metric"] for each in ran.json["depths"]] == ["tok_s_d0", "tok_s_d1024", "tok_s_d4096"]
+    found = [each["metric"] for each in ran.json["metrics"]]
+    assert [key for key in found if key.startswith("tok_s_d")] == ["tok_s_d0", "tok_s_d1024"]
     rows = json.loads(ggbench("export", "1", "--format", "llama-bench").out)
     assert [(row["n_gen"], row["n_depth"]) for row in rows] == [(128, 0), (128, 1024)]
+
+
+def test_a_cache_beyond_all_memory_is_refused_before_the_load(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path
+) -> None:
+    ran = ggbench("decode", tiny_twin, "-n", "2000000000")
+    assert ran.code == 3
+    error, hint = ran.err.splitlines()[-2:]
+    assert error.startswith("Error: the KV cache of 2,000,000,") and hint.startswith("Hint: ")
+    assert not machine.workers
 
 
 def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

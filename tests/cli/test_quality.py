@@ -13,10 +13,14 @@ from ggbench.engines.contract import Request, Score
 from ggbench.engines.endings import Ending, Failed
 from ggbench.expect.measured_losses import measured_losses
 from ggbench.experiments.quality.logits_file import begin_logits_file
+from ggbench.experiments.quality.record import QualityResult
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.intervals import Interval
 from tests.cli.conftest import FakeMachine, Run
 from tests.conftest import TINY
 from tests.fakes.engine import FakeWorker
@@ -54,6 +58,29 @@ def test_every_quant_is_compared_with_the_largest(
     compared = ggbench("compare", "1", "2").out
     assert "KLD" in compared and "memory" not in compared
     assert row["base_ppl"] == pytest.approx(4.4817, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("interval", "single", "several"),
+    [
+        ((0.041, 0.073), "too few to say", False),
+        ((0.051, 0.063), "enough to notice", True),
+        ((0.02, 0.04), "little", False),
+    ],
+)
+def test_what_people_notice_is_not_said_beyond_the_interval(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...], interval: Interval, single: str,
+    several: bool,
+) -> None:  # fmt: skip
+    machine.answers |= {0: scores(2.0), 1: scores(1.5)}
+    assert ggbench("quality", folder, *asked).code == 0
+    with Store.open() as store:
+        run = read_run(store, store.load_run(1))
+    assert isinstance(run.result, QualityResult) and run.result.divergence is not None
+    kld = replace(run.result.divergence.kld, mean=sum(interval) / 2, ci95=interval)
+    run = replace(run, result=replace(run.result, divergence=replace(run.result.divergence, kld=kld)))
+    assert single in presenter_of("quality").answer(run)
+    assert ("People notice" in presenter_of("quality").table([run]).text) is several
 
 
 def test_a_quantized_base_is_not_the_original(

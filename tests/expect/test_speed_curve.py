@@ -14,6 +14,7 @@ from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, Prefil
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import (
     SpeedCurve,
+    measured_curve,
     measured_prefills,
     measured_steps,
 )
@@ -187,11 +188,16 @@ def test_the_time_of_a_prompt_begins_at_nothing() -> None:
 
 
 def test_a_slope_that_is_not_known_is_the_limits_and_no_step_is_faster() -> None:
-    """Within its interval; without any, a level alone says nothing of other positions."""
+    """Within its interval; without any, at most that of the line from zero."""
     (_, middle), (far, last) = measured_steps([_window(1, 60.0)], _fit(None, (25.0, None)), LIMIT)
     assert middle.value == pytest.approx(60.0)
     assert last.value == pytest.approx(60 + (far - 1) / 50)
     assert last.high == pytest.approx(60 + (far - 1) / 25, rel=1e-3)
-    assert measured_steps([_window(1, 60.0)], _fit(None, None), LIMIT) == ()
+    assert measured_steps([_window(599, 60.0)], None, LIMIT) == ()
+    known = measured_curve(1, [_window(599, 60.0)], _fit(None, None), LIMIT)
+    assert known is not None and known.knows(1024) and not known.knows(2048)
+    step = known.step_ms_at(1024)
+    assert step.value == pytest.approx(60 + (1024 - 300) / 50)
+    assert 60 / 0.98 * 1024 / 599 < step.high < 60 / 0.98 * 1024 / 300, "no steeper than a line from zero"
     ((_, first), *_) = measured_steps([_window(10_001, 100.0)], _fit(20.0, (10.0, 40.0)), LIMIT)
     assert (first.value, first.low) == (40.0, 40.0)

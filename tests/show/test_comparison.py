@@ -192,7 +192,6 @@ def test_differences_are_named_with_their_letters() -> None:
         "llama.cpp: build 7000 (abcdef1) in a and c, build 7001 in b",
         "backends: — in a and c, Vulkan, CPU in b",
         "GPUs: NVIDIA RTX 4090 24.0 GiB in a and c, none in b",
-        "bandwidth of the limits: 20.0 GB/s in a and c, 40.0 GB/s in b",
     } <= texts(compared, "environment")  # fmt: skip
 
 
@@ -244,6 +243,13 @@ def test_the_mean_of_disturbed_runs_keeps_their_mark() -> None:
     steady, disturbed = row(latency=speed(80.0, 1.0)), row(latency=speed(80.0, 1.0), unsteady="it slowed")
     found = line(compare([[steady, disturbed], [steady, steady]]), "tok_s")
     assert (found.texts[0][:4], found.texts[1][:2]) == ("! 80", "80")
+
+
+def test_the_answer_says_that_one_of_two_single_runs_was_disturbed() -> None:
+    steady, disturbed = row(latency=speed(80.0, 1.0)), row(latency=speed(10.0, 1.0), unsteady="it slowed")
+    found = line(compare_quants([steady, disturbed]), "tok_s").versus[1]
+    assert found is not None and found.doubt == "disturbed"
+    assert "disturbed (!)" in compare_quants([steady, disturbed]).sentence
 
 
 def test_undecided_is_said_in_one_form_with_the_command_that_decides_it() -> None:

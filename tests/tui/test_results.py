@@ -391,7 +391,7 @@ def test_the_run_at_the_cursor_or_the_marked_ones_are_deleted_after_a_question(l
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "end", "d")
         question = str(app.screen.query_one(Label).content)
-        assert question == "Delete run 1 (twin:qwen1.5-0.5b q4_k_m), with 3,000 samples?"
+        assert question == "Delete run 1 (twin:qwen1.5-0.5b q4_k_m)?"
         await press(app, pilot, "n")
         assert shown(app) == [4, 3, 2, 1]
         await press(app, pilot, "d", "y")

@@ -21,7 +21,7 @@ from ggbench.show.run_figures import CACHE_TYPES, unsteady_note
 from ggbench.show.text import on_off
 from ggbench.show.words import say
 from ggbench.text import in_words, sanitize
-from ggbench.units import format_bandwidth, format_bytes
+from ggbench.units import format_bytes
 
 Column = Sequence[QuantSummary]
 """One run, or the mean of several repeats; the first represents them."""
@@ -142,7 +142,6 @@ _ENVIRONMENT = (
         lambda gpus: " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in gpus) or "none",
     ),
     _path("GPU driver", "environment.gpus", lambda gpus: " + ".join(sorted({gpu.driver or "" for gpu in gpus}))),
-    _path("bandwidth of the limits", "limit.bandwidth_bytes_per_s", format_bandwidth),
 )  # fmt: skip
 
 

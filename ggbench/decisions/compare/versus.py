@@ -33,8 +33,8 @@ from ggbench.stats.intervals import (
 from ggbench.stats.turns import FEWEST_TURNS, ratio_of_turns
 from ggbench.units import format_ratio
 
-Doubt = Literal["", "single", "few_turns"]
-"""Why there can be no verdict: one run each, or fewer than four turns."""
+Doubt = Literal["", "disturbed", "single", "few_turns"]
+"""Why there can be no verdict: one was disturbed, or one run each, or fewer than four turns."""
 _NOT_ALL = "unknown in some runs"
 
 
@@ -147,6 +147,8 @@ def _versus(metric: Metric, one: ColumnValue, other: ColumnValue, ratios: Sequen
     in_turns = ratio_of_turns(ratios)
     if in_turns is not None:
         return Versus(in_turns.value, (in_turns.low, in_turns.high), in_turns.p, n_turns=len(ratios))
+    if any(each.unsteady for each in (*one.runs, *other.runs)):
+        return Versus(mine / its, doubt="disturbed")
     is_single = len(one.runs) == len(other.runs) == 1
     return Versus(mine / its, doubt="single" if is_single else "few_turns")
 

@@ -87,11 +87,11 @@ class QualityPresenter(Presenter):
         summary, chunks = _summary(run), counted(found.n_chunks, "chunk")
         if found.divergence is None:
             return say("quality.perplexity", quant=quant, ppl=compared.PPL.figure.text(summary), chunks=chunks)
-        nats = found.divergence.kld.mean
-        key = "little" if nats < NOTICED_LOSS else "noticed"
-        key = "unnoticed" if nats <= UNNOTICED_LOSS else key
-        if found.n_chunks < FEWEST_PAIRS:
-            key = "few_chunks"
+        low, high = _bounds(found.divergence)
+        key = "little" if high > UNNOTICED_LOSS else "unnoticed"
+        key = "noticed" if low >= NOTICED_LOSS else key
+        if _is_undecided(found, found.divergence):
+            key = "too_few"
         base, loss = _base_quant(run), compared.KLD.figure.text(summary)
         return say(f"quality.{key}", quant=quant, base=base, nats=loss, chunks=chunks)
 
@@ -147,7 +147,7 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
     key = "quality.least" if is_least else "quality.may_be_least"
     least = say(key, quant=quant, base=_base_quant(row.run), nats=metric.figure.text(row))
     for value, name, row in ranked:
-        if value >= NOTICED_LOSS:
+        if (metric.ci95(row) or (value,))[0] >= NOTICED_LOSS:
             return f"{least} {say('quality.from', quant=name, nats=metric.figure.text(row))}"
     return least
 
@@ -169,9 +169,14 @@ def _is_less(metric: Metric, one: QuantSummary, other: QuantSummary) -> bool:
 
 
 def _is_undecided(found: QualityResult, divergence: Divergence) -> bool:
-    """Return whether there are too few chunks, or the interval includes a loss from which people notice more."""
-    low, high = divergence.kld.ci95 or (divergence.kld.mean,) * 2
-    return found.n_chunks < FEWEST_PAIRS or any(low < limit < high for limit in (UNNOTICED_LOSS, NOTICED_LOSS))
+    """Return whether there are too few chunks, or the interval includes the loss from which people notice."""
+    low, high = _bounds(divergence)
+    return found.n_chunks < FEWEST_PAIRS or low < NOTICED_LOSS <= high
+
+
+def _bounds(divergence: Divergence) -> tuple[float, float]:
+    """Return the interval of a loss; its mean twice without one."""
+    return divergence.kld.ci95 or (divergence.kld.mean, divergence.kld.mean)
 
 
 def _about_bases(runs: Sequence[Run]) -> list[str]:

@@ -192,9 +192,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
                 self.perform(f"delete {[run.run_id for run in runs]}", delete, show)
 
         if runs:
-            n_samples = sum(run.stored.n_samples for run in runs)
-            question = f"Delete {describe_runs(runs)}, with {counted(n_samples, 'sample')}?"
-            self.app.push_screen(ConfirmScreen(question, "Delete"), start)
+            self.app.push_screen(ConfirmScreen(f"Delete {describe_runs(runs)}?", "Delete"), start)
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show the error, in place of the list if it could not be read."""

@@ -15,7 +15,7 @@ from ggbench.show.answer import Table
 from ggbench.show.figure import Figure, Row
 
 _COLOURS = {FITS: "green", "!": "yellow", FITS_NOT: "#ff5f5f"}
-"""Of cells that begin with these characters."""
+"""Colors of cells that begin with these characters."""
 _MARKS = 2
 """Columns of the marks before a row."""
 
