@@ -17,6 +17,8 @@ from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReadi
 from ggbench.units import format_bytes, format_count
 
 _T = TypeVar("_T")
+_Pair = tuple[MachineReading, MachineReading]
+_GpusAt = tuple[int, tuple[GpuReading, ...]]
 
 Span = tuple[int, int]
 """Start and end of a timed span, nanoseconds since the epoch."""
@@ -46,35 +48,30 @@ def summarize_gpus(
     timed = [[(at, gpus) for at, gpus in every if begin <= at <= end] for begin, end in spans]
     moments = [gpus for _, gpus in chain.from_iterable(timed)]
     seen = list(chain.from_iterable(moments))
-    clocks = _known(gpu.sm_clock_mhz for gpu in seen)
     powers = _known(_total([gpu.power_w for gpu in gpus]) for gpus in moments)
-    held = [gpus for _, gpus in every]
     return GpuUse(
         indices=tuple(sorted(wanted)),
         n_readings=len(moments),
         temperature_max_c=max(_known(gpu.temperature_c for gpu in seen), default=None),
-        sm_clock_min_mhz=min(clocks, default=None),
-        power_mean_w=_mean(powers),
+        sm_clock_min_mhz=min(_known(gpu.sm_clock_mhz for gpu in seen), default=None),
+        power_mean_w=statistics.fmean(powers) if powers else None,
         energy_per_token_mj=_energy_per_token_mj(timed, spans, n_tokens),
         throttle=_throttle(moments),
-        worker_bytes=_worker_bytes(held, worker_pid),
-        other_processes=_others(held[0], worker_pid),
+        worker_bytes=_worker_bytes(every, worker_pid),
+        other_processes=_others(every[0][1], worker_pid),
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 def throttled(use: GpuUse | None) -> str:
     """Return why the GPUs' clocks were reduced during the run, in one line; empty if they were not."""
-    throttling = [each for each in (use.throttle if use else None) or () if each.reason not in _STEADY_LIMITS]
-    if use is None or not throttling:
+    if use is None:
         return ""
     reasons = ", ".join(
-        f"{each.reason} in {each.n_readings} of {use.n_readings} readings" for each in throttling
+        f"{each.reason} in {each.n_readings} of {use.n_readings} readings"
+        for each in use.throttle or ()
+        if each.reason not in _STEADY_LIMITS
     )
-    return f"the GPU lowered its clocks: {reasons}"
+    return f"the GPU lowered its clocks: {reasons}" if reasons else ""
 
 
 def _chosen(reading: MachineReading, wanted: frozenset[int]) -> tuple[GpuReading, ...]:
@@ -87,11 +84,11 @@ def _known(values: Iterable[_T | None]) -> list[_T]:
     return [value for value in values if value is not None]
 
 
-def _worker_bytes(moments: Sequence[tuple[GpuReading, ...]], pid: int | None) -> int | None:
+def _worker_bytes(readings: Sequence[_GpusAt], pid: int | None) -> int | None:
     """Return the most memory of these GPUs that a process ever held."""
     if pid is None:
         return None
-    held = _known((processes_by_pid(gpus) or {}).get(pid) for gpus in moments)
+    held = _known((processes_by_pid(gpus) or {}).get(pid) for _, gpus in readings)
     return max(_known(each.used_bytes for each in held), default=None)
 
 
@@ -101,7 +98,7 @@ def _total(values: Sequence[float | None]) -> float | None:
 
 
 def _energy_per_token_mj(
-    timed: Sequence[Sequence[tuple[int, tuple[GpuReading, ...]]]], spans: Sequence[Span], n_tokens: int
+    timed: Sequence[Sequence[_GpusAt]], spans: Sequence[Span], n_tokens: int
 ) -> float | None:
     rise_mj, elapsed_ns = 0.0, 0
     for span in timed:
@@ -117,13 +114,9 @@ def _energy_per_token_mj(
 
 
 def _throttle(moments: Sequence[tuple[GpuReading, ...]]) -> tuple[Throttling, ...] | None:
-    reasons: Counter[str] = Counter()
-    is_known = False
-    for gpus in moments:
-        known = [gpu.throttle for gpu in gpus if gpu.throttle is not None]
-        is_known = is_known or bool(known)
-        reasons.update({reason for throttle in known for reason in throttle})
-    return tuple(Throttling(*each) for each in reasons.most_common()) if is_known else None
+    known = [_known(gpu.throttle for gpu in gpus) for gpus in moments]
+    reasons = Counter(reason for each in known for reason in set(chain.from_iterable(each)))
+    return tuple(Throttling(*each) for each in reasons.most_common()) if any(known) else None
 
 
 def _others(gpus: Sequence[GpuReading], worker_pid: int | None) -> tuple[GpuProcess, ...] | None:
@@ -142,7 +135,9 @@ _FULL, _LEAST_SHARED_BYTES = 0.9, 256 << 20
 def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span]) -> tuple[str, ...]:
     """Return in one line each what slowed the engine within the timed spans: swap, and waits for the disk.
 
-    Between spans the engine may load a model, which reads its file, or restart, which resets its counters.
+    Swap counts between readings around a span, which may be shorter than their interval. Waits count only between
+    readings inside one: before it the engine may load a model, which reads its file, or restart, which resets its
+    counters.
     """
     timed = [
         (one, other)
@@ -151,7 +146,8 @@ def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span]) -
     ]
     seconds = sum(other.at_ns - one.at_ns for one, other in timed) / 1e9
     n_faults, read_bytes = _rise(timed, "worker_faults"), _rise(timed, "worker_read_bytes")
-    swapped_bytes, found = _rise(timed, "swapped_bytes"), []
+    swapped_bytes = _rise(_around(readings, spans), "swapped_bytes")
+    found = []
     if swapped_bytes >= _LEAST_SPILL_BYTES:
         found.append(f"{format_bytes(swapped_bytes)} were written to swap or read from it ({_ROOM})")
     if read_bytes >= _LEAST_SPILL_BYTES or n_faults > _LEAST_FAULTS_PER_S * seconds:
@@ -165,7 +161,16 @@ def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span]) -
 _ROOM = "a smaller quant or --n-ctx, or ending other programs, avoids it"
 
 
-def _rise(pairs: Sequence[tuple[MachineReading, MachineReading]], name: str) -> int:
+def _around(readings: Sequence[MachineReading], spans: Sequence[Span]) -> list[_Pair]:
+    """Return consecutive readings between which a part of a span lies."""
+    return [
+        (one, other)
+        for one, other in pairwise(readings)
+        if any(begin < other.at_ns and one.at_ns <= end for begin, end in spans)
+    ]
+
+
+def _rise(pairs: Sequence[_Pair], name: str) -> int:
     """Return the sum of the rises of a counter, 0 if it is unknown."""
     values = ((getattr(one, name), getattr(other, name)) for one, other in pairs)
     return sum(max(0, after - before) for before, after in values if None not in (before, after))
@@ -175,12 +180,11 @@ def others_share(readings: Sequence[MachineReading], spans: Sequence[Span]) -> f
     """Return the share of all CPUs that other programs used, over the intervals between readings that overlap the
     timed `spans`; None if unknown, or if the intervals are too short for the kernel's clock ticks.
     """
-    timed = [
+    known = [
         (other.at_ns - one.at_ns, other.others_share)
-        for one, other in pairwise(readings)
-        if any(begin < other.at_ns and one.at_ns <= end for begin, end in spans)
+        for one, other in _around(readings, spans)
+        if other.others_share is not None
     ]
-    known = [(elapsed_ns, share) for elapsed_ns, share in timed if share is not None]
     total_ns = sum(elapsed_ns for elapsed_ns, _ in known)
     if total_ns < _FEWEST_TICKS_NS:
         return None

@@ -14,6 +14,7 @@ from ggbench.engines.failure_lines import is_out_of_memory
 from ggbench.engines.llama import memory_limits
 from ggbench.engines.llama.memory_limits import beside_the_limit
 from ggbench.engines.protocol import Refusal
+from ggbench.extras.transformers.checkpoint import read_checkpoint
 from ggbench.extras.transformers.config import TransformersConfig
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes
@@ -222,8 +223,7 @@ def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str
 
     if setup.method in _NEEDS_CUDA and device == "cpu":
         raise Refusal("load", f"{setup.method} needs a CUDA GPU, but torch sees none")
-    files = folder.glob("*.safetensors")
-    with beside_the_limit(sum(file.stat().st_size for file in files)):  # mapped while they are read
+    with beside_the_limit(read_checkpoint(folder).file_bytes):  # mapped while they are read
         model = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,

@@ -1,12 +1,18 @@
 """A checkpoint in a folder: what its config says, and every way in which it can be wrong."""
 
 import json
+import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from ggbench.errors import BadFile, GgbenchError, Unsupported, UsageError
+from ggbench.extras.transformers import model
 from ggbench.extras.transformers.checkpoint import read_checkpoint
+from ggbench.extras.transformers.config import TransformersConfig
 from ggbench.extras.transformers.config_json import Config, unquantized_model
 from ggbench.extras.transformers.storage import METHODS
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
@@ -140,6 +146,23 @@ def test_remote_code_is_refused_and_named(tiny: Path) -> None:
     assert "--trust-remote-code" in error.hint
     config = read_checkpoint(tiny).config
     config.check_code(trusted=True)
+
+
+def test_weights_that_are_there_in_another_form_too_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mistral's repos have all tensors again in one file, which Transformers does not read."""
+    folder = write_checkpoint(tmp_path / "twice", QWEN2_TINY, n_shards=2)
+    n_bytes = read_checkpoint(folder).file_bytes
+    (folder / "consolidated.safetensors").write_bytes(bytes(100))
+    assert n_bytes == read_checkpoint(folder).file_bytes > 0
+    beside = Mock(return_value=nullcontext())
+    loaders = SimpleNamespace(AutoModelForCausalLM=SimpleNamespace(from_pretrained=lambda *_, **__: Mock()))
+    monkeypatch.setitem(sys.modules, "transformers", loaders)
+    monkeypatch.setitem(sys.modules, "torch", Mock())
+    monkeypatch.setattr(model, "beside_the_limit", beside)
+    model.load_model(folder, None, TransformersConfig("bf16", "bf16", device="cpu"), "cpu")
+    beside.assert_called_once_with(n_bytes)
 
 
 def test_a_file_that_is_missing_is_noticed(tmp_path: Path) -> None:
