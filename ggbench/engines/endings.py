@@ -22,6 +22,7 @@ class Outcome(enum.StrEnum):
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     SKIPPED = "skipped"
+    """Of cases in stored `speed` runs that would have taken too long; nothing is skipped any more."""
 
     @property
     def text(self) -> str:

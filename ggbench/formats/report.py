@@ -34,8 +34,8 @@ def report_text(runs: Sequence[SavedRun], ending: str, apart: Sequence[str] = ()
     return report_html(report_of(runs, apart)).encode()
 
 
-def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> Path:
-    """Write the report under a new name, `ggbench-runs-1-4.html`, and return its path.
+def save_report(runs: Sequence[SavedRun], folder: Path) -> Path:
+    """Write the report as HTML under a new name, `ggbench-runs-1-4.html`, and return its path.
 
     Raises GgbenchError if the folder cannot be written.
     """
@@ -43,4 +43,4 @@ def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> Path:
     numbers = [str(one.run_id) for one in runs]
     stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
     stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
-    return write_new(folder, stem, ending, report_text(runs, ending))
+    return write_new(folder, stem, ".html", report_text(runs, ".html"))

@@ -17,6 +17,7 @@ from ggbench.models.targets import Target
 from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import decode
 from ggbench.runs.stored import read_run
 from tests.fakes.engine import FakeWorker, fake_rig, obey
 from tests.fakes.recorded import runs_of
@@ -99,6 +100,14 @@ def test_a_case_that_ends_badly_leaves_the_others_running(
     assert run.outcome is Outcome.COMPLETED
     loads = [each for worker in workers[1:] for each in worker.requests if isinstance(each, LoadModel)]
     assert len(loads) == (2 if outcome is Outcome.CRASHED else n_loads)
+
+
+def test_stored_cases_that_were_skipped_can_be_read() -> None:
+    """By runs of versions that had a time limit."""
+    ended = '{"case":{"n_seqs":1,"n_input":6144,"n_gen":8},"outcome":"skipped","reason":"would take about 16 s"}'
+    result, problem = decode(f'{{"cases":[{{"ended":{ended}}}]}}', SpeedResult)
+    assert result is not None, problem
+    assert [each.why for each in result.cases] == ["skipped: would take about 16 s"]
 
 
 def test_a_model_that_does_not_load_ends_the_run(target: Target) -> None:

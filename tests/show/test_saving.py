@@ -1,4 +1,4 @@
-"""Runs as files: CSV, and names that nothing has yet."""
+"""Runs as files: HTML and CSV, and names that nothing has yet."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.errors import GgbenchError
 from ggbench.files import write_new
-from ggbench.formats.report import save_report
+from ggbench.formats.report import report_text, save_report
 from ggbench.runs.store.runs import StoredSamples
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import SavedRun
@@ -32,15 +32,24 @@ def saved_run(summary: QuantSummary, run_id: int, n_samples: int) -> SavedRun:
     return SavedRun(with_run(summary, run_id=run_id), samples)
 
 
-def test_rows_are_saved_under_a_new_name(completed: QuantSummary, folder: Path) -> None:
-    runs = [saved_run(completed, 1, 3000), saved_run(completed, 4, 100)]
-    rows = save_report(runs, ".csv", folder)
-    assert rows.name == "ggbench-runs-1-4.csv"
-    assert [row["run_id"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["1", "4"]
-    before = rows.read_text()
-    again = save_report(runs, ".csv", folder)
-    assert again.name == "ggbench-runs-1-4-2.csv"
-    assert rows.read_text() == before
+@pytest.fixture
+def runs(completed: QuantSummary) -> list[SavedRun]:
+    return [saved_run(completed, 1, 3000), saved_run(completed, 4, 100)]
+
+
+def test_rows_are_the_runs(runs: list[SavedRun]) -> None:
+    rows = csv.DictReader(io.StringIO(report_text(runs, ".CSV").decode()))
+    assert [row["run_id"] for row in rows] == ["1", "4"]
+
+
+def test_a_report_is_saved_under_a_new_name(runs: list[SavedRun], folder: Path) -> None:
+    page = save_report(runs, folder)
+    assert page.name == "ggbench-runs-1-4.html"
+    before = page.read_text()
+    assert before.startswith("<!DOCTYPE html>")
+    assert save_report(runs[:1], folder).name == "ggbench-run-1.html"
+    assert save_report(runs, folder).name == "ggbench-runs-1-4-2.html"
+    assert page.read_text() == before
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         def save() -> Iterator[list[str]]:
             from ggbench.formats.report import save_report
 
-            yield [f"Saved {save_report(self._load(run_ids), '.html', Path.cwd())}"]
+            yield [f"Saved {save_report(self._load(run_ids), Path.cwd())}"]
 
         if run_ids:
             self.perform("save", save, lambda lines: self.status.show(*lines))
