@@ -52,7 +52,7 @@ class RepoFile(msgspec.Struct, frozen=True):
 
 class RepoVariant(msgspec.Struct, frozen=True):
     name: str
-    """The path inside the repo without shard suffix and `.gguf`; printable."""
+    """The path inside the repo, without shard suffix and `.gguf` if no other's is the same then; printable."""
     quant: str | None
     """In lower case; None if neither the name of the file nor that of its folder contains a quant."""
     files: tuple[RepoFile, ...]
@@ -130,14 +130,18 @@ def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
         (sorted(shards, key=lambda file: file.path) for shards in groups.values()),
         key=lambda shards: (-sum(file.n_bytes for file in shards), shards[0].path),
     )
-    stems = Counter(model_name(shards[0].path) for shards in ordered)
-    return tuple(_variant(shards, is_alone=stems[model_name(shards[0].path)] == 1) for shards in ordered)
+    counts = Counter(map(_shown_name, ordered))
+    return tuple(_variant(shards, counts) for shards in ordered)
 
 
-def _variant(shards: Sequence[RepoFile], *, is_alone: bool) -> RepoVariant:
-    """Return the files as a variant, with the file's name if another one has the name without shard suffix too."""
-    path = shards[0].path
-    name = sanitize(model_name(path) if is_alone else path)
+def _shown_name(shards: Sequence[RepoFile]) -> str:
+    return sanitize(model_name(shards[0].path))
+
+
+def _variant(shards: Sequence[RepoFile], counts: Counter[str]) -> RepoVariant:
+    """Return the files as a variant; one that shares its name has its file's path, escaped as paths may look alike."""
+    name, path = _shown_name(shards), shards[0].path
+    name = name if counts[name] == 1 else repr(path)[1:-1]
     return RepoVariant(name, quant_from_file_name(path), tuple(shards), _missing(shards))
 
 

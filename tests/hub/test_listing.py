@@ -191,6 +191,11 @@ def test_shards_without_end_and_files_of_one_quant_are_listed_apart(access: HubA
     assert 0 < len(split.missing) <= 100
 
 
+def test_files_whose_names_look_the_same_are_told_apart(access: HubAccess, hub: TestHub) -> None:
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"12", "m-q8\u200b_0.gguf": b"1"})
+    assert [each.name for each in list_repo(access, REPO).variants] == ["m-q8_0.gguf", r"m-q8\u200b_0.gguf"]
+
+
 def test_a_cache_is_of_one_hub_and_may_be_missing(access: HubAccess, hub: TestHub) -> None:
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     list_repo(access, REPO)
