@@ -16,12 +16,13 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, StoreError
 from ggbench.models.catalog import load_catalog
+from ggbench.models.disk import LocalModel
 from ggbench.runs.experiment import Job
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget
 from ggbench.stats.intervals import Expected
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.host import RunStored, Services
+from ggbench.tui.host import ModelsChanged, RunStored, Services
 from ggbench.tui.library import Library
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.screens.library import LibraryScreen
@@ -347,11 +348,12 @@ def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size
 def test_the_best_models_for_this_machine_are_first_and_renewed(
     services: Services, planner: FakePlanner, drive: Drive
 ) -> None:
-    """A new user is shown the first of them; entering one goes to its quant. They follow the needs."""
+    """A new user sees the first of them; entering one goes to its quant. They follow needs and, once shown, files."""
     speeds = {"vast-72b": 18.0, "small-0.6b": 31.0}
     rows = {name: msgspec.structs.replace(plan_row(name, "q4_k_m", BUDGET), expected=expected(speed))
             for name, speed in speeds.items()}  # fmt: skip
     planner.best = [msgspec.structs.replace(planned("q4_k_m", row), model_key=name) for name, row in rows.items()]
+    disk: list[LocalModel] = []
 
     async def steps(app: App, pilot: Page) -> None:
         best = [each for each in tree(app).entries if each.section is Section.BEST]
@@ -367,9 +369,27 @@ def test_the_best_models_for_this_machine_are_first_and_renewed(
         assert planner.best_asked[-1].given_n_ctx == 16_384
         n_asked = len(planner.best_asked)
         await press(app, pilot, "r")
-        assert len(planner.best_asked) > n_asked
+        assert len(planner.best_asked) == n_asked + 1
+        disk.append(local("small-0.6b", "q4_k_m"))
+        library = app.screen
+        assert isinstance(library, LibraryScreen)
+        library.post_message(ModelsChanged())
+        await settle(app, pilot)
+        assert len(planner.best_asked) == n_asked + 2
+        library.fail("best", BadFile("broken", "mend it"))
+        library.replan()
+        await settle(app, pilot)
+        assert len(planner.best_asked) == n_asked + 3
+        await press(app, pilot, "2")
+        disk.append(local("small-0.6b", "q8_0"))
+        library.post_message(ModelsChanged())
+        await settle(app, pilot)
+        assert len(planner.best_asked) == n_asked + 3
+        await press(app, pilot, "1")
+        assert len(planner.best_asked) == n_asked + 4
 
-    drive(App(msgspec.structs.replace(services, load_catalog=load_catalog)), steps, (120, 36))
+    services = msgspec.structs.replace(services, load_catalog=load_catalog, local_models=lambda: tuple(disk))
+    drive(App(services), steps, (120, 36))
 
 
 def test_the_loss_of_each_quant_stands_over_its_speed(app: App, planner: FakePlanner, drive: Drive) -> None:

@@ -150,10 +150,11 @@ ggbench tui --api-key-env VARIABLE."""
                 has_arrived = self.library.update(quants_on_disk(local, self.catalog))
                 if has_arrived and self.machine is not None:
                     self.machine.planner.forget()  # the files found before the download
+                    self.forget_best()
                     self.plan_when_shown()
             self.show_rows()
             self._left.list_models(listed, is_complete=local is not None)
-            if local is not None:
+            if local is not None and not self._is_stale:
                 self.find_best()
 
         self.perform("models", read, take)
@@ -173,7 +174,10 @@ ggbench tui --api-key-env VARIABLE."""
     def show_failure(self, task: str, error: GgbenchError) -> None:
         if task in ("plan", "machine"):
             self.is_planning = False
-        elif task == "best" or (task == "search" and not self._left.show_failure()):
+        elif task == "best":
+            self.forget_best()
+            del self.problems[task]
+        elif task == "search" and not self._left.show_failure():
             del self.problems[task]
         self.show_rows()
 
