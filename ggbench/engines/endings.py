@@ -22,7 +22,7 @@ class Outcome(enum.StrEnum):
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     SKIPPED = "skipped"
-    """Of cases in stored `speed` runs that would have taken too long; nothing is skipped any more."""
+    """Only in stored `speed` runs: a case that would have taken too long."""
 
     @property
     def text(self) -> str:

@@ -103,7 +103,7 @@ def test_a_case_that_ends_badly_leaves_the_others_running(
 
 
 def test_stored_cases_that_were_skipped_can_be_read() -> None:
-    """By runs of versions that had a time limit."""
+    """Earlier versions had a time limit."""
     ended = '{"case":{"n_seqs":1,"n_input":6144,"n_gen":8},"outcome":"skipped","reason":"would take about 16 s"}'
     result, problem = decode(f'{{"cases":[{{"ended":{ended}}}]}}', SpeedResult)
     assert result is not None, problem
