@@ -75,7 +75,7 @@ def test_prompts_and_concurrent_requests_are_measured(ggbench: Run, serve: Serve
     cases = [each["ended"] for each in speed.json["run"]["result"]["cases"]]
     assert [(each["case"]["n_seqs"], each["outcome"]) for each in cases] == [(1, "completed"), (4, "completed")]
     assert all(each["memory_bytes"] is None for each in cases)
-    assert "server" in ggbench("results", "show", "2").out
+    assert "server" in ggbench("results", "show", "2", "--why").out
 
 
 def _offering(*names: str) -> AnyLength:
