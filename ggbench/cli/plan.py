@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
-    from ggbench.sizing.plan_record import Budget, EnginePlan
+    from ggbench.sizing.plan_record import EnginePlan
 
 
 @click.command(
@@ -94,13 +94,14 @@ def command(
         _compare(plans, output)
     else:
         _show(plans[0], setup, output, is_named=bool(ref.quants))
-    raise click.exceptions.Exit(_exit_code(plans, is_named=bool(ref.quants)))
+    raise click.exceptions.Exit(_exit_code(plans))
 
 
-def _exit_code(plans: Sequence[EnginePlan], *, is_named: bool) -> ExitCode:
+def _exit_code(plans: Sequence[EnginePlan]) -> ExitCode:
     rows = [row for plan in plans for row in plan.rows]
-    misses = any(plan.is_capped for plan in plans) or not any(row.fits for row in rows)
-    return plan_exit_code(rows, misses=misses and (is_named or len(rows) == len(plans)))
+    return plan_exit_code(
+        rows, misses=any(plan.is_capped for plan in plans) or not any(row.fits for row in rows)
+    )
 
 
 def _machines(memory: BudgetOptions, others: tuple[str, ...]) -> list[BudgetOptions]:
@@ -175,6 +176,7 @@ def _plan_files(
             engine = stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import resolve_headers, smaller_targets
+        from ggbench.sizing.budget import with_main_memory
         from ggbench.sizing.plan import PlanRequest
 
         draft = find_draft(machines[0].draft, setup, hub)
@@ -190,20 +192,10 @@ def _plan_files(
         importlib.import_module("ggbench.show.plan")  # while the worker starts
         found = []
         for memory, known in zip(machines, budgets, strict=True):
-            budget = _completed(known, setup, targets, draft, compares=compares)
+            budget = with_main_memory(known)
+            if draft is not None:
+                budget = replace(budget, draft=draft.to_run)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
             request = PlanRequest(budget, setup, memory.given, places_experts=compares)
             found.append(plan_model(targets, request, allocator, smaller))
     return found
-
-
-def _completed(
-    budget: Budget, setup: LlamaConfig, targets: Sequence[Target], draft: Target | None, *, compares: bool
-) -> Budget:
-    """Return the budget with the draft and, for tensors placed there, main memory."""
-    from ggbench.sizing.budget import with_main_memory
-
-    has_experts = any(target.file is not None and target.file.n_expert for target in targets)
-    if (compares and has_experts) or setup.places_tensors:
-        budget = with_main_memory(budget)
-    return budget if draft is None else replace(budget, draft=draft.to_run)

@@ -35,6 +35,7 @@ from ggbench.sizing.plan_record import (
     PlannedDevice,
     PlanRow,
 )
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import in_words
 from ggbench.units import (
@@ -56,6 +57,11 @@ def speed_mark(expected: Expected | None) -> str:
     if expected.is_estimate:
         return "~"
     return "" if expected.is_steady else "!"
+
+
+def in_brief(expected: Expected) -> str:
+    """Return what a speed is from, without the rows or runs."""
+    return expected.source.partition(":")[0]
 
 
 def value_only(estimate: Estimate) -> str:
@@ -438,14 +444,18 @@ def _way(change: Change) -> str:
     return say("plan.with_speed", options=options, tok_s=value_only(tok_s))
 
 
-def assumed_memory(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return the memory that speeds assume, and the option that names another; empty if none is assumed."""
-    known = [(row, row.expected) for row in rows if row.fits is not False and row.expected is not None]
+def _rates(budget: Budget, rows: Sequence[PlanRow]) -> list[Bandwidth | None]:
+    """Return the bandwidths of the memories that others' rows are scaled to, and that remedies take of."""
+    known = [(row, row.expected) for row in rows if row.fits is not False and row.expected]
     are_split = [row.is_split for row, expected in known if expected.basis == "published"]
-    memories = [*budget.devices] if are_split else []
-    if budget.host is not None and any(are_split):
-        memories.append(budget.host)
-    rate = next((each.bandwidth for each in memories if each.bandwidth and each.bandwidth.assumed), None)
+    rates = [each.bandwidth for each in budget.devices if are_split]
+    in_host = [*are_split, *(change.host_bytes for row in rows for change in row.changes)]
+    return [*rates, budget.host.bandwidth] if budget.host is not None and any(in_host) else rates
+
+
+def assumed_memory(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return the memory that speeds and remedies assume, and the option for another; empty if none is assumed."""
+    rate = next((each for each in _rates(budget, rows) if each and each.assumed), None)
     if rate is None:
         return ""
     values = {"memory": rate.assumed, "rate": format_bandwidth(rate.bytes_per_s)}
@@ -475,10 +485,10 @@ def _memory_option(budget: Budget) -> str:
 
 def estimated_from(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return what estimated speeds are from and, on this machine, what measures them; empty without any."""
-    known = [row.expected for row in rows if row.fits is not False and row.expected is not None]
+    known = [row.expected for row in rows if row.fits is not False and row.expected]
     if not known:
-        return _unknown_bandwidth(budget, rows)
-    sources = dict.fromkeys(each.source for each in known if each.is_estimate)
+        return _unknown_bandwidth(budget)
+    sources = dict.fromkeys(in_brief(each) for each in known if each.is_estimate)
     if not sources:
         return ""
     is_guess = budget.is_here and not all(each.is_timed for each in known)
@@ -486,22 +496,16 @@ def estimated_from(budget: Budget, rows: Sequence[PlanRow]) -> str:
     return say("plan.estimated_here" if is_guess else "plan.estimated", basis="; ".join(sources), words=words)
 
 
-def _unknown_bandwidth(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return which memory's bandwidth keeps speeds unknown; empty if none does."""
-    if any(each.bandwidth is None for each in budget.planned):
-        return say("plan.no_bandwidth")
-    has_host = budget.host is not None and budget.host.bandwidth is not None
-    return "" if has_host or not any(row.is_split for row in rows) else say("plan.no_host_bandwidth")
+def _unknown_bandwidth(budget: Budget) -> str:
+    return "" if all(each.bandwidth for each in budget.planned) else say("plan.no_bandwidth")
 
 
 def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:
     """Return sources, bounds, every buffer, and all that would help."""
     figures = (*(PLAN_FIGURES[key] for key in _BEHIND), *INTERVALS)
     of_rows = [part for row in rows for part in _memories_and_changes(row)]
-    takes_of_host = any(change.host_bytes for row in rows for change in row.changes)
-    unknown = [say("plan.unknown_host")] if takes_of_host and plan.budget.host is None else []
     facts = Facts(_facts(plan, rows, headers))
-    return [facts, Table(figures, rows, say("plan.behind")), *of_rows, *unknown]
+    return [facts, Table(figures, rows, say("plan.behind")), *of_rows]
 
 
 def _facts(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[tuple[str, str]]:
@@ -512,6 +516,7 @@ def _facts(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[tupl
         ("prompt cache", _prompt_cache(plan.budget, rows[0])),
         *((name.replace("_", " "), text) for name, text in plan.sources.items()),
         ("repo", headers),
+        *dict.fromkeys(("speed", row.expected.source) for row in rows if row.expected),
         ("loss", say("plan.losses") if any(row.loss for row in rows) else ""),
         *((row.quant, said(note)) for row in rows for note in row.notes),
     ]

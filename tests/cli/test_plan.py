@@ -128,6 +128,7 @@ def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: R
 
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "f32", "--vram", "3GiB").code == 0
+    assert ggbench("plan", "qwen1.5-7b", "--vram", "1GiB").code == 3
     assert ggbench("plan", "qwen1.5-0.5b", "q9_k", *CARD).code == 2
     assert ggbench("plan", "qwen1.5-0.5b", "--n-ctx", "100000000", *CARD).code == 2
     assert ggbench("plan", "qwen1.5-0.5b", *CARD, "--tensor-split", "1,1").code == 2
@@ -194,6 +195,14 @@ def test_what_to_type_if_nothing_fits_is_a_plan_that_fits(ggbench: Run) -> None:
     ran = ggbench("plan", "qwen1.5-7b", "q8_0", "--vram", "12GiB", "--reserve", "0", "-c", "16k")
     words = shlex.split(ran.out.splitlines()[1])
     assert (ran.code, words[0], ggbench(*words[1:]).code) == (3, "ggbench", 0)
+
+
+def test_remedies_assume_as_much_main_memory_as_pick_does(ggbench: Run) -> None:
+    """72 GiB do not fit beside 12 GiB in the 32 GiB that are assumed; with 128 GiB they do."""
+    asked = ("plan", "qwen2.5-72b", "q8_0", "--gpu", "rtx-3060")
+    ran, larger = ggbench(*asked), ggbench(*asked, "--ram", "128GiB@50GB/s")
+    assert "-ngl" not in ran.out and "32 GiB of DDR4-3200" in ran.out
+    assert "-ngl 1" in larger.out and "assumed" not in larger.out
 
 
 def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twin: Path) -> None:

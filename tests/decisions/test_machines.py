@@ -64,7 +64,7 @@ def test_the_fastest_is_named_with_its_lead() -> None:
         "q4_k_m  RTX 3060 12.0 GiB     11.0 GiB  ✓ 1.00 GiB left     17,920           ~25",
         "q4_k_m  RTX 4060 Ti 16.0 GiB  11.0 GiB  ✓ 1.00 GiB left     60,160           ~10",
         "",
-        "~ from others' rows",
+        "~ estimated from others' rows",
     ]
 
 

@@ -229,6 +229,23 @@ def test_a_cache_that_costs_what_people_notice_is_named_with_its_model(
     assert ("loses little" in headline(pick)) is not bool(said_of_it)
 
 
+def test_what_people_notice_is_not_the_limit_of_the_user() -> None:
+    own = candidate("q5_k_m", "q8_0", loss=0.005, cache_loss=0.004)
+    strict, loose = (recommend([own], Needs(max_loss=limit)) for limit in (0.001, 0.5))
+    assert not [text for text in (*notes(strict, BUDGET), *reasons(strict)) if "people notice" in text]
+    assert "it loses 0.009" in headline(strict) and "loses little" in headline(loose)
+    lossy = recommend([candidate("q2_k", loss=0.3)], Needs(max_loss=0.5))
+    assert "loses what people notice" in headline(lossy)
+
+
+def test_a_speed_that_is_not_at_the_context_says_after_how_many_tokens() -> None:
+    slow = candidate("q4_k_m", loss=0.03, tok_s=turn_of(3.0))
+    for needs in (Needs(), Needs(tok_s=32)):
+        pick = recommend([slow], needs)
+        texts = [headline(pick), *notes(pick, BUDGET), *reasons(pick)]
+        assert any("tok/s after 4,758 tokens" in text for text in texts), texts
+
+
 def test_what_draws_a_pick_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of a terminal and of the TUI, and JSON, without catalog, planner, results or the rules of a pick."""
     pick = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=15, max_loss=0.05))

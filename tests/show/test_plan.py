@@ -160,7 +160,9 @@ def test_a_speed_has_one_mark_and_its_interval_is_behind_it() -> None:
     tok_s = PLAN_FIGURES["tok_s"]
     assert [tok_s.text(row) for row in (estimated, disturbed, FITS)] == ["~24", "! 24", "—"]
     assert "18.0–32.0" in about([estimated]) and "18.0" not in plan_answer(planned(estimated)).markdown()
-    assert plan_answer(planned(estimated, budget=replace(BUDGET, is_here=False))).notes == ["~ from others' rows"]
+    assert plan_answer(planned(estimated, budget=replace(BUDGET, is_here=False))).notes == [
+        "~ estimated from others' rows"
+    ]
 
 
 @pytest.mark.parametrize(

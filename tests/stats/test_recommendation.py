@@ -196,6 +196,21 @@ def test_the_nearest_miss_is_the_smallest_share_of_what_is_wanted() -> None:
     assert pick.nearest_miss.missed[0].short_by == pytest.approx(0.05)
 
 
+def test_what_people_notice_is_not_nearest_for_missing_one_need_less() -> None:
+    found = [candidate("q2_k", loss=0.113, tok_s=72), candidate("q8_0", loss=0.0023, tok_s=16)]
+    pick = recommend(found, Needs(tok_s=60, max_loss=0.001))
+    assert pick.nearest_miss is not None and pick.nearest_miss.quant == "q8_0"
+
+
+def test_better_is_comfortable_at_the_context_that_was_asked_for() -> None:
+    own = candidate("q4_k_m", loss=0.03, tok_s=12)
+    for tok_s, labels in ((8.0, ["→ pick", "better"]), (5.0, ["→ pick"])):
+        other = candidate("q8_0", loss=0.001, tok_s=7.0)
+        expected = Expected(tok_s, tok_s, tok_s, "measured", "run 1")
+        other = replace(other, row=replace(other.row, expected=expected))
+        assert [each.label for each in recommend([own, other], Needs()).listed] == labels
+
+
 def test_of_several_models_the_one_with_most_parameters() -> None:
     large = candidate("q2_k", model="large", loss=0.04, tok_s=8, n_params=14_000_000_000)
     small = candidate("q8_0", model="small", loss=0.001, tok_s=40, n_params=1_000_000_000)

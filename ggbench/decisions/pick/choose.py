@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from ggbench.decisions.pick.needs import READING_TOK_S, WORKLOADS, Needs, Preference
 from ggbench.decisions.pick.order import (
     FASTER,
@@ -155,11 +157,11 @@ def _best_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preferenc
 
 
 def miss_order(each: Candidate, needs: Needs) -> tuple[object, ...]:
-    """Order by the number of missed needs, then by the worst miss, relative to the need.
+    """Order by whether it fits, then by the number of missed needs, then by the worst miss, relative to the need.
 
-    If a speed is needed, what loses little is first.
+    If a speed is needed, what loses little to people is before what misses fewer.
     """
     is_refused = each.row.outcome is not Outcome.COMPLETED
-    is_lossy = needs.tok_s is not None and concern_of(each, needs) != "little"
+    is_lossy = needs.tok_s is not None and concern_of(each, replace(needs, max_loss=None)) != "little"
     worst = max((miss.short_by for miss in each.missed), default=math.inf)
-    return is_refused, len(each.missed), is_lossy, worst, each.name
+    return is_refused, each.fits is False, is_lossy, len(each.missed), worst, each.name

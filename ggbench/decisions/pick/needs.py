@@ -51,6 +51,11 @@ class ChatTurn(msgspec.Struct, frozen=True):
         return self.comfort_wait_s + self.n_gen / self.comfort_tok_s
 
     @property
+    def n_middle(self) -> int:
+        """Tokens in the middle of its answer, where its speed is taken."""
+        return self.n_depth + self.n_prompt + self.n_gen // 2
+
+    @property
     def n_turn(self) -> int:
         return self.n_prompt + self.n_gen
 

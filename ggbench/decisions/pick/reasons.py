@@ -8,6 +8,7 @@ from ggbench.decisions.pick.choose import best_way, grouped
 from ggbench.decisions.pick.needs import LITTLE_BYTES, Needs
 from ggbench.decisions.pick.order import concessions, fastest, least_loss, pace
 from ggbench.decisions.pick.record import Candidate, Pick, Reason
+from ggbench.expect.loss import NOTICED_LOSS
 
 
 def why(pick: Pick, best: Candidate) -> Iterator[Reason]:
@@ -16,6 +17,8 @@ def why(pick: Pick, best: Candidate) -> Iterator[Reason]:
     """
     if best.speed is not None:
         yield Reason("pick.answers" if best.speed.turn_s is None else "pick.turn", best)
+    if pick.has_rivals:
+        yield Reason("pick.of_current" if pick.n_current else "pick.compared", best)
     if best.host_bytes is not None:
         yield Reason("pick.experts" if best.setup.n_cpu_moe else "pick.layers", best)
     if best.missed:
@@ -58,7 +61,7 @@ def _slow(candidate: Candidate, needs: Needs) -> str:
 def reminders(pick: Pick, best: Candidate) -> Iterator[Reason]:
     """Yield what to mind of the pick, the most important first."""
     yield from (Reason(f"pick.{key}", best) for key in _of_speed(pick, best))
-    if pick.needs.notices(best.cache_loss.value):
+    if best.cache_loss.value >= NOTICED_LOSS:
         yield Reason("pick.cache_noticed", best)
     elif best.is_cache_quantized:
         whole = [each for each in pick.candidates if _is_whole_cache(each, best)]
@@ -66,8 +69,6 @@ def reminders(pick: Pick, best: Candidate) -> Iterator[Reason]:
     yield from (Reason(f"pick.{key}", best) for key in _of_context(pick, best))
     if best.tok_s is not None and best.tok_s.is_estimate:
         yield Reason("pick.estimated", best)
-    if pick.has_rivals:
-        yield Reason("pick.of_current" if pick.n_current else "pick.compared", best)
 
 
 def _of_speed(pick: Pick, best: Candidate) -> Iterator[str]:

@@ -69,7 +69,7 @@ def _explained(pick: Pick, chosen: Candidate, rules: Sequence[str]) -> Pick:
     pick = replace(
         pick,
         comfortable=is_comfortable(chosen, needs) if pick.recommended else None,
-        concern=concern_of(chosen, needs),
+        concern=concern_of(chosen, replace(needs, max_loss=None)),
         why=(*(Reason(f"pick_best.{rule}", chosen) for rule in rules), *why(pick, chosen)),
     )
     return replace(pick, mind=tuple(reminders(pick, chosen)))
@@ -104,13 +104,10 @@ def _rivals(
     pool = [each for each in pool if concessions(each, needs)[:2] <= asked]
     kind: Label = "dense" if own.is_mixture else "mixture"
     yield kind, [each for each in pool if each.is_mixture is not own.is_mixture], needs.prefer
-    if own.cautious_loss > UNNOTICED_LOSS and own.loss is not None:
-        better = (each for each in pool if each.model_key == own.model_key and each.loss is not None)
-        yield (
-            "better",
-            [each for each in better if each.loss and is_clearly_above(own.loss, each.loss)],
-            "quality",
-        )
+    if same and own.cautious_loss > UNNOTICED_LOSS and own.loss is not None:
+        better = [each for each in pool if each.loss and is_clearly_above(own.loss, each.loss)]
+        read = needs.workload.comfort_tok_s
+        yield "better", [each for each in better if each.tok_s is None or each.tok_s.value >= read], "quality"
     yield "faster", [each for each in pool if is_slower(own, each, FASTER)], "speed"
     least = MORE_CONTEXT * (own.max_n_ctx or 1)
     roomy = [each for each in pool if not each.is_split and (each.max_n_ctx or 0) >= least]

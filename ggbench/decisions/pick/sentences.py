@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
 from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.plan import assumed_memory, card_order, speed_mark, value_only
+from ggbench.show.plan import assumed_memory, card_order, in_brief, speed_mark, value_only
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected
@@ -104,8 +105,10 @@ def _values(pick: Pick, own: Candidate) -> dict[str, Value]:
         "cache_loss": format_number(cost.value, 2),
         "loss": own.loss,
         "answer": speed.tok_s if speed else None,
+        "depth": needs.turn.n_middle,
+        "tok_s": own.tok_s,
         "turn": speed.turn_s if speed else None,
-        "basis": own.tok_s.source if own.tok_s else "",
+        "basis": in_brief(own.tok_s) if own.tok_s else "",
         "max_n_ctx": own.max_n_ctx,
         "host": format_bytes(own.host_bytes),
         "left": format_bytes(own.left_bytes),
@@ -113,7 +116,7 @@ def _values(pick: Pick, own: Candidate) -> dict[str, Value]:
         "one_more": own.setup.n_cpu_moe + 1,
         "gpu_layers": counted(own.row.n_gpu_layers or 0, "layer"),
         "unknown": _joined(each.need for each in own.unknown),
-        "missed": _joined(_miss_text(own, each) for each in own.missed),
+        "missed": _joined(_miss_text(own, each, needs) for each in own.missed),
     }
 
 
@@ -122,7 +125,7 @@ def _joined(texts: Iterable[str]) -> str:
     return in_words([*texts] or [""])
 
 
-def _miss_text(own: Candidate, check: NeedCheck) -> str:
+def _miss_text(own: Candidate, check: NeedCheck, needs: Needs) -> str:
     """Return how a need is missed: `is 1.1 GiB short`, `answers at 12.9 tok/s, not 15`."""
     key, missing = str(check.need), -(own.left_bytes or 0)
     if check.need == "memory" and own.row.outcome is not Outcome.COMPLETED:
@@ -137,6 +140,7 @@ def _miss_text(own: Candidate, check: NeedCheck) -> str:
         wanted=_amount(check, check.wanted),
         value=_amount(check, check.value or 0.0),
         refusal=own.row.reason,
+        depth=needs.turn.n_middle,
     )
 
 

@@ -112,11 +112,14 @@ _ONLY_JSON: tuple[Figure[Listed], ...] = (
 _ALL = (*FIGURES, *_MORE, *_ONLY_JSON)
 
 
-def _figures(pick: Pick, rows: tuple[Listed, ...]) -> list[Figure[Listed]]:
-    """Return the figures of a table; the header of the speed says at which context it is."""
-    at = f"tok/s at {format_length(max(row.candidate.n_ctx for row in rows) // pick.needs.n_slots)}"
-    shown = [each for each in FIGURES if each.key != "model" or pick.has_rivals]
-    return [replace(each, header=at) if each.key == "tok_s" else each for each in shown]
+def _figures(
+    pick: Pick, rows: tuple[Listed, ...], figures: tuple[Figure[Listed], ...] = FIGURES
+) -> list[Figure[Listed]]:
+    """Return the figures of a table; the header of a speed says at which context it is."""
+    n_ctx, n_middle = max(row.candidate.n_ctx for row in rows) // pick.needs.n_slots, pick.needs.turn.n_middle
+    at = {"tok_s": f"tok/s at {format_length(n_ctx)}", "expected_tok_s": f"answer at {format_length(n_middle)}"}
+    shown = [each for each in figures if each.key != "model" or pick.has_rivals]
+    return [replace(each, header=at.get(each.key, each.header)) for each in shown]
 
 
 def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Answer:
@@ -134,7 +137,7 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
             Facts([("", said(pick, each)) for each in pick.why]),
             Facts(_facts(pick, budget, commands)),
             Table(
-                [*_figures(pick, every), *_MORE],
+                _figures(pick, every, (*FIGURES, *_MORE)),
                 every,
                 "all candidates",
                 lambda row: "dim" if row.candidate.missed else "",

@@ -20,8 +20,7 @@ def turn_speed(curves: Sequence[SpeedCurve], workload: ChatTurn) -> TurnSpeed | 
     The prompt takes the time of one from an empty context to its end, less that to its beginning. Each end of an
     interval is computed from the same ends of all parts, since errors at different lengths are correlated.
     """
-    depth = workload.n_depth
-    middle = depth + workload.n_prompt + workload.n_gen // 2
+    depth, middle = workload.n_depth, workload.n_middle
     curve, tok_s = curve_at(curves, middle), speed_at(curves, middle)
     if curve is None or tok_s is None:
         return None
