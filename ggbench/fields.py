@@ -69,7 +69,7 @@ def joined(values: Sequence[object]) -> str:
     return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
-COUNT = FieldKind(int, metavar="N", least=1)
+COUNT = FieldKind(int, metavar="N", least=1, most=1_000_000)
 MOST_SLOTS = 256
 """LLAMA_MAX_SEQ of llama.cpp's llama-cparams.h."""
 SLOTS = FieldKind(int, metavar="N", least=1, most=MOST_SLOTS)

@@ -72,12 +72,6 @@ class Library:
         return {} if self.entry is None else self.all_marks.setdefault(self.entry.model, {})
 
     @property
-    def can_pull(self) -> bool:
-        return any(not row.is_here and not row.is_twin for row in self.rows.values()) or bool(
-            self.selection(None)
-        )
-
-    @property
     def best(self) -> QuantRow | None:
         """The quant to run, or what comes nearest."""
         best = None if self.pick is None else self.pick.best

@@ -53,7 +53,7 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
 def test_a_click_on_a_key_of_the_footer_presses_it(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         footer = words_of(app).splitlines()[-1]
-        assert footer.endswith("/ Filter g GPU ? Help q Quit ^p All")
+        assert footer.endswith("⏎ Open / Filter ? Help q Quit ^p All")
         await pilot.click(KeysFooter, offset=(footer.index("Help") + 3, 0))
         await settle(app, pilot)
         assert isinstance(app.screen, HelpScreen)

@@ -1,6 +1,7 @@
 """The dialog that starts every measurement: what it offers, what it says that a run takes, and what it remembers."""
 
 import asyncio
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from ggbench.tui.host import Services
 from ggbench.tui.measuring import Choices, Chosen, RunRequest
 from ggbench.tui.screens.forms import Choice, option_fields, options_form
 from ggbench.tui.widgets.bars import KeysFooter
-from tests.fakes.driving import ask, burst, press, said, settle, words_of
+from tests.cli.conftest import parse_words
+from tests.fakes.driving import ask, burst, message, press, said, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate
 from tests.fakes.library import BUDGET, CATALOG, FakePlanner, local, plan_row, planned
 from tests.fakes.llama_server import install
@@ -74,6 +76,28 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         assert "Number of tokens to decode, e.g. 1k" in words
 
     drive(here(), steps)
+
+
+def test_the_dialog_says_where_what_and_how_much_is_measured(app: App, drive: Drive) -> None:
+    """On this computer, even if another card is planned for; its first line is one of the command line's."""
+    app.opens = "small-0.6b"
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "space", "j", "space", "g", *"3090", "enter")
+        for kind in plugin_names("ggbench.experiments", "measure"):
+            assert "on this computer, not rtx-3090" in await ask(app, pilot, kind)
+            if kind != "speculate":  # which needs a draft
+                command, notes = message(app).splitlines()
+                assert notes.startswith("and so each of 2 quants")
+                parse_words(shlex.split(command)[1:])
+            await press(app, pilot, "escape")
+        await ask(app, pilot, "decode")
+        app.screen.query_one("#n_gen", Input).value = "40k"
+        app.screen.query_one("#repeat", Input).value = "600"
+        await settle(app, pilot)
+        assert message(app).endswith("49,152,000 tokens to decode, beyond the 32,768 of training")
+
+    drive(app, steps, (100, 40))
 
 
 def test_every_option_has_a_label_and_an_explanation() -> None:

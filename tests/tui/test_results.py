@@ -396,6 +396,7 @@ def test_the_run_at_the_cursor_or_the_marked_ones_are_deleted_after_a_question(l
         assert shown(app) == [4, 3, 2, 1]
         await press(app, pilot, "d", "y")
         assert shown(app) == [4, 3, 2]
+        assert chosen(app) == 2  # near the one that is gone
         await press(app, pilot, "home", "space", "j", "space", "delete", "y")
         assert shown(app) == [2]
         assert "Deleted 2 runs (4, 3)." in message(app)

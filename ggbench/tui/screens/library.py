@@ -67,18 +67,28 @@ class LibraryScreen(StartScreen):
 A path or the URL of a server in the filter is added to the list; with an API key, start as:
 ggbench tui --api-key-env VARIABLE."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w,P", "why", "Why", tooltip="The pick with its alternatives, and what is behind it"),
-        Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
-        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant"),
-        Binding("b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one"),
+        Binding(
+            "w,P", "why", "Why", show=False, tooltip="The pick with its alternatives, and what is behind it"
+        ),
+        Binding(
+            "e", "edit_needs", "Needs", show=False, tooltip="What the model is for: context, speed, quality"
+        ),
+        Binding("space", "mark", "Mark", show=False, key_display="␣", tooltip="Mark or unmark the quant"),
+        Binding("b", "measure", "Measure", show=False, tooltip="Measure the marked quants, or the chosen one"),
         Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Take the options that a tune found"),
         Binding("y", "copy", "Copy", show=False, tooltip="Copy the command that runs the quant as planned"),
-        Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
+        Binding("p", "pull", "Pull", show=False, tooltip="Download the marked quants, or the chosen one"),
         Binding("[", "change_n_ctx(-1)", "Less context", show=False, tooltip="Need half the context"),
         Binding("]", "change_n_ctx(1)", "More context", show=False, tooltip="Need twice the context"),
         Binding("/", "filter", "Filter", tooltip="Filter the models, add a path, search the Hub"),
-        Binding("g", "choose_card", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
-        Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types and more, of plans and runs"),
+        Binding("g", "choose_card", "GPU", show=False, tooltip="Plan for another GPU, or for a size of memory"),
+        Binding(
+            "o",
+            "choose_options",
+            "Options",
+            show=False,
+            tooltip="Memory limit, KV types and more, of plans and runs",
+        ),
         Binding("tab,shift+tab", "other_part", show=False),
         Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
         Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
@@ -119,18 +129,9 @@ ggbench tui --api-key-env VARIABLE."""
         self._read_models()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        library = self.library
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
-        if action == "why":
-            return library.pick is not None
-        if action == "pull":
-            return library.can_pull
-        if action in ("measure", "apply_tuned"):
-            return bool(library.rows or library.selection(None))
-        if action == "mark":
-            return bool(library.rows)
-        return True
+        return action != "why" or self.library.pick is not None
 
     @on(ModelsChanged)
     def _read_models(self) -> None:
@@ -193,6 +194,7 @@ ggbench tui --api-key-env VARIABLE."""
         entry, host = message.entry, host_of(self)
         if self.library.choose(entry, is_planning=self.is_planning):
             self._planned = None
+            self.remove_class("-open")
             self._table.start_over()
             self.replan(begins=entry is not None and (message.entered or not entry.needs_network))
         if entry is not None and entry.quant:

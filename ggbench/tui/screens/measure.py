@@ -21,10 +21,11 @@ from ggbench.errors import GgbenchError
 from ggbench.fields import options_of, reproduce, stated_options
 from ggbench.plugins import plugin_names
 from ggbench.runs.experiment import experiment_of
+from ggbench.sizing.fit import LONGEST
 from ggbench.text import sanitize
 from ggbench.tui.measuring import EXPERIMENTS, Choices, Chosen, RunRequest
 from ggbench.tui.screens.forms import FormDialog, FormField, option_fields, read_text, write_text
-from ggbench.units import format_bytes
+from ggbench.units import counted, format_bytes, format_count
 
 
 def _engine(text: str) -> str:
@@ -115,12 +116,22 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         self._request = None
 
     def follows(self, answer: RunRequest | None) -> str:
-        """Return the command that measures the first model."""
+        """Return the command that measures the first quant, how much is measured, and what it is not trained for."""
         if answer is None:
             return ""
-        (model, quants), *_ = self._chosen.selection
-        options = stated_options(answer.options)
-        return sanitize(reproduce(answer.experiment.kind, (model, *quants), answer.setup, options))
+        options = answer.options
+        (model, (quant, *_)), *_ = self._chosen.selection
+        command = reproduce(answer.experiment.kind, (model, quant), answer.setup, stated_options(options))
+        n_quants, notes = sum(len(quants) for _, quants in self._chosen.selection), []
+        if n_quants > 1:
+            notes.append(f"and so each of {n_quants} quants")
+        if options.decodes:
+            n_tokens = n_quants * sum(n_gen for _, n_gen in options.decodes)
+            notes.append(f"{counted(n_tokens, 'token')} to decode")
+        trained = min((row.plan.n_ctx_train or LONGEST for row in self._chosen.rows), default=LONGEST)
+        if (options.n_ctx_needed or 0) > trained:
+            notes.append(f"beyond the {format_count(trained)} of training")
+        return f"{sanitize(command)}\n{', '.join(notes)}"
 
     def action_reset(self) -> None:
         for field in self.fields:

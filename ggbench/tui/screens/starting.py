@@ -43,11 +43,13 @@ class StartScreen(PlanScreen):
 
         selection, library = self.selection, self.library
         if not selection:
+            self.notify("nothing to measure: choose a model and one of its quants", severity="warning")
             return
         entry = library.entry
         names = [name for model, names in selection for name in names if entry and model == entry.model]
         rows = [library.rows[name] for name in names if name in library.rows]
-        chosen = Chosen(self._what(), selection, rows, library.planned_setup(selection))
+        title = self._what() if self.card.is_here else f"{self._what()} on this computer, not {self.card.gpu}"
+        chosen = Chosen(title, selection, rows, library.planned_setup(selection))
         dialog = MeasureDialog(chosen, Choices.load(), lambda request: self.find_targets(request, selection))
         self.app.push_screen(dialog, lambda request: self.drop("start") if request is None else None)
 

@@ -21,7 +21,7 @@ _MARKS = 2
 
 
 class FigureTable(DataTable[Text], Generic[Row]):
-    """A changed table keeps the cursor on its row."""
+    """A changed table keeps the cursor on its row or, if that is gone, on its line."""
 
     DEFAULT_CSS = "FigureTable { overflow-x: hidden; scrollbar-gutter: stable; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -75,7 +75,7 @@ class FigureTable(DataTable[Text], Generic[Row]):
 
     def draw(self) -> None:
         """Draw the rows with their marks."""
-        chosen, rows = self.chosen_key, [*self.shown.values()]
+        chosen, line, rows = self.chosen_key, self.cursor_row, [*self.shown.values()]
         columns = Table(self._figures, rows).columns(
             self.scrollable_content_region.width - _MARKS - 2 * self.cell_padding
         )
@@ -83,11 +83,12 @@ class FigureTable(DataTable[Text], Generic[Row]):
         for index, column in enumerate(columns):
             header = column.header if index else " " * _MARKS + column.header
             self.add_column(Text(header, justify="left" if column.is_text else "right"), key=str(index))
-        for line, (key, row) in enumerate(self.shown.items()):
-            cells = [Text(f"{self.marks_of(row):{_MARKS}}{columns[0].texts[line]}", self.style_of(row))]
+        for index, (key, row) in enumerate(self.shown.items()):
+            cells = [Text(f"{self.marks_of(row):{_MARKS}}{columns[0].texts[index]}", self.style_of(row))]
             for column in columns[1:]:
-                text = column.texts[line]
+                text = column.texts[index]
                 style = _COLOURS.get(text[:1], self.style_of(row))
                 cells.append(Text(text, style, justify="left" if column.is_text else "right"))
             self.add_row(*cells, key=key)
+        self.move_cursor(row=line)
         self.go_to(chosen)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.text import Text
@@ -38,7 +37,6 @@ _FIGURES = {figure.key: figure for figure in FIGURES}
 class MemoryPart(NamedTuple):
     name: str
     n_bytes: int
-    colour: str = ""
 
 
 def memory_parts(row: PlanRow) -> list[MemoryPart]:
@@ -48,8 +46,8 @@ def memory_parts(row: PlanRow) -> list[MemoryPart]:
     least, left_bytes = _SMALL * sum(sizes.values()), row.left_bytes or 0
     parts = [MemoryPart(name, size) for name, size in sizes.items() if size > least]
     if left_bytes < 0:
-        return [*parts, MemoryPart("✗ missing", -left_bytes, "red")]
-    return [*parts, MemoryPart("✓ left", left_bytes, "green")]
+        return [*parts, MemoryPart("✗ missing", -left_bytes)]
+    return [*parts, MemoryPart("✓ left", left_bytes)]
 
 
 class MemoryPanel(Widget):
@@ -76,20 +74,10 @@ class MemoryPanel(Widget):
             left = PLAN_FIGURES["left_bytes"].text(plan)
             state = f"{row.title} at n_ctx {format_count(plan.n_ctx)}: {left}"
             return Text("; ".join(filter(None, (state, fits_with))), no_wrap=True, overflow="ellipsis")
-        lines = [*memory_lines(memory_parts(plan), self.size.width), Text(fits_with)]
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
-
-
-def memory_lines(parts: Sequence[MemoryPart], width: int) -> list[Text]:
-    """Return a line for each part: its name, its size, and a bar as long as its share."""
-    names = max(len(part.name) for part in parts)
-    sizes = [format_bytes(part.n_bytes) for part in parts]
-    heads = [f"{part.name:<{names}}  {size:>10}  " for part, size in zip(parts, sizes, strict=True)]
-    most, room = max(part.n_bytes for part in parts) or 1, max(0, width - len(heads[0]))
-    return [
-        Text.assemble(head, ("█" * max(1, round(part.n_bytes / most * room)), part.colour))
-        for head, part in zip(heads, parts, strict=True)
-    ]
+        parts = memory_parts(plan)
+        names = max(len(part.name) for part in parts)
+        lines = [f"{part.name:<{names}}  {format_bytes(part.n_bytes):>10}" for part in parts]
+        return Text("\n".join([*lines, fits_with]), no_wrap=True, overflow="ellipsis")
 
 
 class LossSpeedPlot(Widget):
@@ -104,7 +92,7 @@ class LossSpeedPlot(Widget):
     def render(self) -> Text:
         points, picked = self._points, self.shown[1]
         if len(points) < _LEAST_POINTS:
-            return Text("Few speeds are known yet; b measures one." if self.shown[0] else "")
+            return Text("Few speeds are known yet.")
         slow, fast = (pick(points, key=lambda each: each.tok_s) for pick in (min, max))
         best, worst = (pick(points, key=lambda each: each.loss) for pick in (min, max))
         low, high = _FIGURES["tok_s"].text(slow.row), f"{_FIGURES['tok_s'].text(fast.row)} tok/s"

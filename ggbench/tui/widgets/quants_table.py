@@ -21,8 +21,8 @@ _KEYS = {
 
 
 class QuantsTable(FigureTable[QuantRow]):
-    """Rows keep their place until the pick is made. The cursor follows the pick until it is moved, and then keeps its
-    quant.
+    """Rows keep their place until the pick is made. The cursor follows the pick, or what comes nearest, until it is
+    moved, and then keeps its quant.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,8 +56,8 @@ class QuantsTable(FigureTable[QuantRow]):
         if self._kept in (None, *self.shown):  # else its row is still to come
             self._kept = self.chosen_key
         is_first = self._followed == "" and self.cursor_row == 0
-        if library.picked is not None and (is_first or self._kept == self._followed):
-            self._kept = self._followed = library.picked.name
+        if library.best is not None and (is_first or self._kept == self._followed):
+            self._kept = self._followed = library.best.name
         self._library = library
         self.show(library.listed())
         wanted = [row.name for row in self.shown.values() if self.wanted and row.is_called(self.wanted)]
