@@ -146,9 +146,11 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
     is_least = all(_is_less(metric, row, other) for _, _, other in ranked[1:])
     key = "quality.least" if is_least else "quality.may_be_least"
     least = say(key, quant=quant, base=_base_quant(row.run), nats=metric.figure.text(row))
-    for value, name, row in ranked:
-        if (metric.ci95(row) or (value,))[0] >= NOTICED_LOSS:
-            return f"{least} {say('quality.from', quant=name, nats=metric.figure.text(row))}"
+    for value, name, other in ranked:
+        if (metric.ci95(other) or (value,))[0] >= NOTICED_LOSS:
+            nats = metric.figure.text(other)
+            noticed = say("quality.all") if other is row else say("quality.from", quant=name, nats=nats)
+            return f"{least} {noticed}"
     return least
 
 
