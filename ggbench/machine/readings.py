@@ -208,7 +208,10 @@ def _running(nvml: Nvml, handle: Any, use: str) -> list[Any] | None:  # noqa: AN
     return processes if is_read else None
 
 
-_CLOCK = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
+if sys.platform == "linux":
+    _CLOCK = time.CLOCK_BOOTTIME
+else:
+    _CLOCK = time.CLOCK_MONOTONIC
 
 
 def elapsed_ns() -> int:

@@ -159,7 +159,7 @@ def _latency_lines(numbers: LiveNumbers) -> Iterator[str]:
     if latency is None:
         return
     yield f"speed {measured_text(latency, 'tok_s')} tok/s"
-    if fit is not None:
+    if fit is not None and not fit.is_nothing:
         yield f"W     {measured_text(fit, 'w_tokens_per_ms')} tokens/ms"
         yield f"B     {measured_text(fit, 'b_ms', 4)} ms"
     if latency.p50_ms is not None:
