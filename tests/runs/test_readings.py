@@ -124,10 +124,16 @@ class ChangingMachine:
 
     def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """Answer as a worker in good health, on a machine that changes as it measures."""
-        if isinstance(request, Decode | Prefill):
+        *answers, ending = obey(request)
+        is_timed = isinstance(request, Decode | Prefill)
+        if is_timed:
             assert self.is_read.wait(10)
             self.is_changed = True
-        yield from obey(request)
+        yield from answers
+        if is_timed:  # a reading follows what was timed, however fast that was
+            self.is_read.clear()
+            assert self.is_read.wait(10)
+        yield ending
 
     def rig(self, store: Store) -> RunContext:
         rig = fake_rig(store, {0: self.answer})[0]
