@@ -71,7 +71,7 @@ class Reserve(msgspec.Struct, frozen=True):
     """Bytes of the allocating process outside its buffers, if a limit includes them; else all of the reserve is its."""
 
     def kept_of(self, memory: DeviceMemory, limit_bytes: int | None, reserve_bytes: int | None) -> DeviceMemory:
-        """Return a free memory or a limit of it, beside which the rest counts towards the reserve, less the reserve."""
+        """Return a memory with its reserve and the limit, if any; what the limit leaves unused counts as reserve."""
         unused_bytes = 0 if limit_bytes is None else max(0, memory.free_bytes - limit_bytes)
         process_bytes = self.besides_bytes or self.default_bytes
         kept_bytes, why = max(0, self.default_bytes - process_bytes - unused_bytes), self.why

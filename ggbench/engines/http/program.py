@@ -62,7 +62,7 @@ def _on_path() -> list[str]:
 
 
 def _server_on_path() -> list[str]:
-    """Return the same, but none if its `llama` is another program, which could do anything when told to serve."""
+    """Return the words of `_on_path`; none if its `llama` is not llama.cpp's, as that may do anything with `serve`."""
     found = _on_path()
     return found if not found[1:] or _is_server(_known(tuple(found), "--help")) else []
 

@@ -175,7 +175,7 @@ class PlanScreen(TaskScreen):
         self.find_best()
 
     def forget_best(self) -> None:
-        """Find the best models anew with the next plan."""
+        """Have the next plan find the best models again."""
         self._best_for = None
 
     def find_best(self) -> None:

@@ -97,7 +97,7 @@ def test_a_program_that_hangs_ends_in_a_line_and_leaves_nothing(
 
 
 def _here() -> tuple[str, tuple[str, ...]]:
-    """Return what is printed and which GPUs are unused, asked anew."""
+    """Ask the programs on PATH again; return the printed program and the unused GPUs."""
     program._known.cache_clear()
     return printed_program(), unused_gpus()
 
