@@ -5,7 +5,7 @@ again that follow a run. An interval fails where it is printed without a mark an
 unless that is rare: 5 % of all runs or fewer. A run that is not marked and has no interval does not fail.
 
 With a FILE, the noise is that of real decodes of it, resampled from a random start; with --load, a decode is disturbed
-in its middle by a busy loop on each core, which must be marked, and W be within its interval of the quiet one.
+in its middle by a busy loop on each core, which must be marked, and its W agree with the quiet one.
 """
 
 from __future__ import annotations
@@ -291,21 +291,34 @@ def resample(command: Sequence[str], n_decodes: int, n_gen: int, n_runs: int) ->
 
 
 def load(command: Sequence[str], n_decodes: int, n_gen: int) -> bool:
-    """Disturb decodes in their middle; print what is said of W, beside that of a quiet decode."""
+    """Disturb decodes in their middle; print what is said of W, beside that of a quiet decode.
+
+    A quiet W has an interval of its own, so the two agree where the difference of their slopes, 1 / W, is no
+    larger than both half-widths together, added in squares.
+    """
     with decoded(command, n_gen) as (quiet, *_):
-        assert quiet.w_tokens_per_ms is not None, "the quiet decode shows no W"
-        print(f"\nquiet: W {quiet.w_tokens_per_ms:.1f} {quiet.w_ci95}, marked: {quiet.has_changed}", flush=True)
+        slope, half = slope_of(quiet)
+        print(f"\nquiet: W {quiet.w_tokens_per_ms} {quiet.w_ci95}, marked: {quiet.has_changed}", flush=True)
     n_right = 0
     for number in range(1, n_decodes + 1):
         with decoded(command, n_gen, loaded=True) as (fit, *_):
-            low, high = fit.w_ci95 or (np.inf, None)
-            is_right = fit.has_changed and low <= quiet.w_tokens_per_ms <= (high or np.inf)
-            n_right += is_right
+            own_slope, own_half = slope_of(fit)
+            agrees = abs(own_slope - slope) <= np.hypot(own_half, half)
+            n_right += bool(fit.has_changed and agrees)
             print(
                 f"loaded {number}: W {fit.w_tokens_per_ms} {fit.w_ci95}, marked: {fit.has_changed}", flush=True
             )
-    print(f"{n_right} of {n_decodes} are marked and have the quiet W within their interval")
+    print(f"{n_right} of {n_decodes} are marked and agree with the quiet W")
     return n_right >= AIM * n_decodes
+
+
+def slope_of(fit: LineFit) -> tuple[float, float]:
+    """Return 1 / W in ms a token and half the width of its interval; an open end is a slope of 0."""
+    if fit.w_ci95 is None:
+        raise SystemExit("a decode shows no W: more tokens (-n)")
+    low, high = fit.w_ci95
+    ends = 1 / low, 1 / high if high else 0.0
+    return (ends[0] + ends[1]) / 2, (ends[0] - ends[1]) / 2
 
 
 @contextlib.contextmanager
