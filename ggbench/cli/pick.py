@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -13,6 +14,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers
 from ggbench.commands.load_options import kv_list_options, load_options_but_cache
 from ggbench.commands.options import (
+    PATH,
     TOKENS,
     HubOptions,
     as_record,
@@ -113,11 +115,13 @@ _need_options = as_record(
 @option("--local", "Choose among the models on this disk.", is_flag=True)
 @option(
     "--as form",
-    "Print only sh, modelfile, preset or llama-swap. llama-server's command, Ollama's Modelfile, a section for"
-    " llama-server's --models-preset, or llama-swap's configuration.",
-    click.Choice(("sh", "modelfile", "preset", "llama-swap")),
+    "Print only sh, preset, llama-swap, modelfile or docker. llama-server's command, a section for its --models-preset,"
+    " llama-swap's configuration, Ollama's Modelfile, or the command of Docker.",
+    click.Choice(("sh", "preset", "llama-swap", "modelfile", "docker")),
     metavar="FORM",
 )
+@option("-o --output path", "With --as: write to FILE.", PATH, metavar="FILE")
+@option("--force", "Overwrite files that exist.", is_flag=True)
 @budget_options
 @no_measure_option
 @kv_list_options(_CACHES)
@@ -131,6 +135,8 @@ def command(
     families: tuple[str, ...],
     local: bool,
     form: str | None,
+    path: Path | None,
+    force: bool,
     memory: BudgetOptions,
     no_measure: bool,
     kv_types: tuple[tuple[str, str], ...],
@@ -161,10 +167,15 @@ def command(
     """
     if sum((model is not None, bool(families), local)) > 1:
         raise UsageError("MODEL, --family and --local exclude each other", "give one of them")
+    if path is not None and form is None:
+        raise UsageError("-o writes what --as names", "add --as sh, preset, llama-swap, modelfile or docker")
     from ggbench.decisions.pick.models import Competitors, of_planned, split_ids
+    from ggbench.files import check_free
     from ggbench.models.reference import parse_model
     from ggbench.sizing.budget import with_main_memory
 
+    if path is not None:
+        check_free(path, force=force)
     needs = needs_of(setup.n_seq_max)
     several, quants = split_ids(model, quants)
     ref = None if model is None or several else parse_model(model, *quants)
@@ -172,7 +183,14 @@ def command(
     budget = with_main_memory(memory.budget(setup, measures=not no_measure))
     draft = find_draft(memory.draft, setup, hub)
     budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
-    from ggbench.commands.picking import card_twice, find_substitute, run_pick, show_pick, start_allocator
+    from ggbench.commands.picking import (
+        Paste,
+        card_twice,
+        find_substitute,
+        run_pick,
+        show_pick,
+        start_allocator,
+    )
 
     # the allocator is started before headers are read, as its worker takes a while
     with start_allocator(setup, budget, draft) as allocator:
@@ -190,7 +208,7 @@ def command(
         instead = find_substitute(pick, request, allocator, output) if asked.models else ""
     twice = card_twice(pick, asked, request, memory, output)
     pick = msgspec.structs.replace(pick, instead=instead, twice=twice)
-    show_pick(pick, request, output, form, _exit_code(pick))
+    show_pick(pick, request, output, Paste(form, path, force), _exit_code(pick))
     raise click.exceptions.Exit(_exit_code(pick))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.budget_options import BudgetOptions, dry_allocator
@@ -16,12 +18,14 @@ from ggbench.decisions.pick.models import Competitors
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import is_good
 from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.run_commands import RunSettings, render
 from ggbench.decisions.pick.sentences import candidate_name, headline, is_runnable
-from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
+from ggbench.decisions.pick.show import PICK, pick_answer, pick_record, settings_of
 from ggbench.engines.contract import launch_engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, ExitCode, StoreError, UsageError
 from ggbench.fields import reproduce
+from ggbench.files import write_as
 from ggbench.gguf_file.layout import count_params
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.targets import Target
@@ -29,13 +33,22 @@ from ggbench.runs.store.database import Store
 from ggbench.show.changes import change_text
 from ggbench.show.words import say
 from ggbench.sizing.budget import with_main_memory
-from ggbench.text import in_words
+from ggbench.text import sanitize
 from ggbench.units import format_length
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.run_commands import RunCommands
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
+
+
+class Paste(msgspec.Struct, frozen=True):
+    """What to print instead of the answer, to be pasted or saved."""
+
+    form: str | None = None
+    """None for the answer."""
+    path: Path | None = None
+    """None for stdout."""
+    force: bool = False
 
 
 def start_allocator(setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
@@ -105,14 +118,15 @@ def card_twice(
     return twice.gpu[0] if is_whole and not budget.is_unified else ""
 
 
-def show_pick(pick: Pick, request: PickRequest, output: Output, form: str | None, exit_code: ExitCode) -> None:
+def show_pick(pick: Pick, request: PickRequest, output: Output, paste: Paste, exit_code: ExitCode) -> None:
     """Print the pick; raises DoesNotFit, with how it would, if there is nothing to run."""
     best = pick.best
-    commands = None if best is None or not is_runnable(pick) else commands_of(best, request.budget)
+    run = None if best is None or not is_runnable(pick) else settings_of(best, request.budget)
+    commands = None if run is None else run.commands
     if output.as_json:
         output.record(PICK, pick_record(pick, request.budget, commands, request.setup))
-    elif commands is not None and form is not None:
-        click.echo(_in_form(commands, form))
+    elif run is not None and paste.form is not None:
+        _paste(run, paste.form, paste, output)
     elif is_runnable(pick):
         output.answer(pick_answer(pick, request.budget, commands))
     else:
@@ -123,13 +137,15 @@ def show_pick(pick: Pick, request: PickRequest, output: Output, form: str | None
         raise error
 
 
-def _in_form(commands: RunCommands, form: str) -> str:
-    """Return a configuration. Raises UsageError if the program has no setting for something planned."""
-    text: str = getattr(commands, "llama_server" if form == "sh" else form.replace("-", "_"))
-    if not text:
-        obstacles = in_words(commands.not_in_ollama or ("such a file name",))
-        raise UsageError(say("pick.no_form", form=form, obstacles=obstacles), "use --as sh")
-    return text.rstrip("\n")
+def _paste(run: RunSettings, form: str, paste: Paste, output: Output) -> None:
+    """Print or save a configuration. Raises UsageError if the program has no setting for something planned."""
+    text = render(run, form)
+    output.notice(*(f"note: {each}" for each in run.notes))
+    if paste.path is None:
+        click.echo(text)
+    else:
+        write_as(paste.path, f"{text}\n".encode(), force=paste.force)
+        output.notice(f"saved {form} in {sanitize(str(paste.path))}")
 
 
 def _remedy(pick: Pick, request: PickRequest) -> str:

@@ -107,8 +107,6 @@ def test_four_users_need_four_contexts_and_are_each_answered(ggbench: Run) -> No
     assert one["expected_tok_s"] / 4 < each["expected_tok_s"] < one["expected_tok_s"]
     assert (one["speed_basis"], each["speed_basis"]) == ("published", "published")
     assert "-c 4096" in four["commands"]["llama_server"] and "-np 4" in four["commands"]["llama_server"]
-    assert "OLLAMA_NUM_PARALLEL=4" in four["commands"]["modelfile"]
-    assert "num_ctx 1024" in four["commands"]["modelfile"]
     assert " for each of 4 users at 1k, " in four["answer"]
 
 
@@ -267,17 +265,17 @@ def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:
     assert "this disk has no model" in ran.err and "Hint: ggbench pick finds" in ran.err
 
 
-def test_one_configuration_is_printed_as_asked(ggbench: Run) -> None:
+def test_one_configuration_is_printed_or_saved_as_asked(ggbench: Run, home: Path) -> None:
     """Nothing but what is pasted; a Modelfile only where Ollama has settings for everything planned."""
-    words = ("pick", "twin:qwen1.5-7b", "q5_k_m", *CARD, "-c", "16k")
-    commands = ggbench(*words, "--json").json["commands"]
-    for form, key in (
-        ("sh", "llama_server"),
-        ("modelfile", "modelfile"),
-        ("preset", "preset"),
-        ("llama-swap", "llama_swap"),
-    ):
-        assert ggbench(*words, "--as", form).out == commands[key].rstrip("\n") + "\n"
+    words, file = ("pick", "twin:qwen1.5-7b", "q5_k_m", *CARD, "-c", "16k"), home / "models.ini"
+    assert ggbench(*words, "--as", "sh").out == ggbench(*words, "--json").json["commands"]["llama_server"] + "\n"
+    printed = ggbench(*words, "--as", "preset").out
+    saved = ggbench(*words, "--as", "preset", "-o", str(file))
+    assert (saved.out, file.read_text()) == ("", printed) and printed.startswith("[")
+    assert "exists already\nHint: --force" in ggbench(*words, "--as", "preset", "-o", str(file)).err
+    assert ggbench(*words, "--as", "docker", "-o", str(file), "--force").code == ExitCode.DONE
+    assert file.read_text().startswith("docker run --rm --gpus all ")
+    assert "add --as" in ggbench(*words, "-o", str(file)).err
     split = ggbench("pick", "qwen1.5-moe-a2.7b", "q8_0", *CARD, "--ram", "64GiB@60GB/s", "--as", "modelfile")
     assert (split.code, split.out) == (ExitCode.USAGE, "")
     assert split.err.endswith("Hint: use --as sh\n")

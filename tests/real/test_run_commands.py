@@ -1,17 +1,20 @@
 """The printed llama-server line, started: a real llama-server on the PATH gives one user the whole context."""
 
+import contextlib
 import json
+import shlex
 import shutil
 import socket
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.run_commands import run_commands
+from ggbench.decisions.pick.run_commands import RunSettings, render
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
@@ -28,8 +31,9 @@ SETUPS = (
 )
 
 
-def _properties(line: str) -> dict[str, Any]:
-    """What llama-server answers for `/props` when it is started by a shell with this line."""
+@contextlib.contextmanager
+def _serving(line: str) -> Iterator[str]:
+    """Start llama-server by a shell with this line; yield its URL."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     log: list[str] = []
@@ -43,16 +47,25 @@ def _properties(line: str) -> dict[str, Any]:
                 if "listening on" in text:
                     break
             assert server.poll() is None, "".join(log)
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/props", timeout=60) as response:
-                return dict(json.load(response))
+            yield f"http://127.0.0.1:{port}"
         finally:
             server.kill()
+
+
+def _get(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(url, timeout=60) as response:
+        return dict(json.load(response))
+
+
+def _properties(line: str) -> dict[str, Any]:
+    with _serving(line) as url:
+        return _get(f"{url}/props")
 
 
 def _assert_serves(path: Path, setup: LlamaConfig) -> None:
     (variant,) = resolve_headers(parse_model(str(path)))
     assert variant.to_run is not None
-    properties = _properties(run_commands(variant.to_run, setup, on_gpu=False).llama_server)
+    properties = _properties(render(RunSettings(variant.to_run, setup), "sh"))
     assert properties["total_slots"] == 1
     assert properties["default_generation_settings"]["n_ctx"] == setup.n_ctx
     assert properties["model_path"] == str(path)
@@ -65,6 +78,22 @@ def test_the_line_starts_a_server_with_this_context(setup: LlamaConfig, tiny_twi
     _assert_serves(path, setup)
 
 
+def test_the_router_lists_the_model_of_a_preset(tiny_twin: Path, tmp_path: Path) -> None:
+    path, file = tmp_path / "it's $HOME & more-q8_0.gguf", tmp_path / "models.ini"
+    path.hardlink_to(tiny_twin)
+    (variant,) = resolve_headers(parse_model(str(path)))
+    assert variant.to_run is not None
+    run = RunSettings(variant.to_run, replace(SETUPS[1], n_cpu_moe=1, mmap=False, kv_offload=False))
+    file.write_text(render(run, "preset"))
+    with _serving(f"llama-server --models-preset {shlex.quote(str(file))}") as url:
+        (model,) = _get(f"{url}/v1/models")["data"]
+    assert model["id"] == run.name
+    arguments = model["status"]["args"]
+    assert arguments[arguments.index("--model") + 1] == str(path)
+    assert arguments[arguments.index("--ctx-size") + 1] == "1024"
+    assert {"--n-cpu-moe", "--no-kv-offload", "--load-mode", "--cache-type-k"} <= {*arguments}
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("type_kv", ["f16", "q8_0"])
 def test_a_trained_model_is_served_with_its_context(type_kv: str, smollm2: Path) -> None:
@@ -74,5 +103,5 @@ def test_a_trained_model_is_served_with_its_context(type_kv: str, smollm2: Path)
     (variant,) = resolve_headers(parse_model(str(smollm2)))
     assert variant.to_run is not None
     assert variant.file is not None
-    beyond = run_commands(variant.to_run, replace(setup, n_ctx=16384), on_gpu=False)
-    assert _properties(beyond.llama_server)["default_generation_settings"]["n_ctx"] == 8192
+    beyond = render(RunSettings(variant.to_run, replace(setup, n_ctx=16384)), "sh")
+    assert _properties(beyond)["default_generation_settings"]["n_ctx"] == 8192

@@ -1,16 +1,19 @@
 """The commands that run a quant. That llama-server starts with them is for tests/real."""
 
+import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.run_commands import RunCommands, run_commands
+from ggbench.decisions.pick.run_commands import FORMS, RunSettings, render
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
 from tests.fakes.modelfile import parse_modelfile
@@ -18,15 +21,24 @@ from tests.fakes.modelfile import parse_modelfile
 HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)
 DEFAULT = LlamaConfig(n_ctx=8192)
 PROJECTOR = Projector(Path("/models/mmproj.gguf"), 1 << 20)
+SWAP_SCHEMA = Path(__file__).parents[1] / "data" / "llama_swap.schema.json"
 
 
-def commands(file: FileToRun = HERE, setup: LlamaConfig = DEFAULT, **more: object) -> RunCommands:
-    return run_commands(file, setup, **{"on_gpu": False, **more})  # type: ignore[arg-type]
+def settings(file: FileToRun = HERE, setup: LlamaConfig = DEFAULT, **more: Any) -> RunSettings:  # noqa: ANN401
+    return RunSettings(file, setup, **more)
+
+
+def line(file: FileToRun = HERE, setup: LlamaConfig = DEFAULT, **more: Any) -> str:  # noqa: ANN401
+    return render(settings(file, setup, **more), "sh")
+
+
+def modelfile(file: FileToRun = HERE, setup: LlamaConfig = DEFAULT, **more: Any) -> str:  # noqa: ANN401
+    return render(settings(file, setup, **more), "modelfile")
 
 
 def test_a_default_load_names_the_context_and_one_slot_alone() -> None:
     """One slot, since llama-server's default of four grows the sliding-window caches beyond what was planned."""
-    made = commands()
+    made = settings().commands
     assert made.llama_server == "llama-server -m /models/model-q4_k_m.gguf -c 8192 -np 1"
     assert made.pull == ""
 
@@ -53,8 +65,7 @@ def test_a_default_load_names_the_context_and_one_slot_alone() -> None:
     ],
 )
 def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaConfig, words: str) -> None:
-    made = commands(setup=replace(setup, n_ctx=512))
-    assert made.llama_server == f"llama-server -m /models/model-q4_k_m.gguf -c 512 {words} -np 1"
+    assert line(setup=replace(setup, n_ctx=512)) == f"llama-server -m /models/model-q4_k_m.gguf -c 512 {words} -np 1"
 
 
 @pytest.mark.parametrize(
@@ -68,8 +79,7 @@ def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaConfig, words:
     ],
 )  # fmt: skip
 def test_what_drafts_is_named(setup: LlamaConfig, draft: FileToRun | None, words: str) -> None:
-    made = commands(setup=setup, draft=draft)
-    assert made.llama_server.endswith(words)
+    assert line(setup=setup, draft=draft).endswith(words)
 
 
 @pytest.mark.parametrize(
@@ -84,89 +94,135 @@ def test_what_drafts_is_named(setup: LlamaConfig, draft: FileToRun | None, words
     ],
 )  # fmt: skip
 def test_a_projector_is_loaded_only_as_planned(file: FileToRun, projector: Projector | None, words: str) -> None:
-    assert commands(file, LlamaConfig(), projector=projector).llama_server == f"llama-server {words} -np 1"
+    assert line(file, LlamaConfig(), projector=projector) == f"llama-server {words} -np 1"
 
 
 def test_all_layers_are_stated_for_a_gpu_and_all_shards_for_ollama() -> None:
     """llama-server's default may leave some layers in main memory; llama.cpp finds the shards from the first."""
     shards = tuple(Path(f"/m/x-0000{n}-of-00002.gguf") for n in (1, 2))
-    made = commands(replace(HERE, paths=shards), on_gpu=True)
-    assert made.llama_server.startswith("llama-server -m /m/x-00001-of-00002.gguf -c ")
-    assert "-ngl 999" in made.llama_server
-    assert parse_modelfile(made.modelfile) | {"num_ctx": []} == {
+    made = settings(replace(HERE, paths=shards), backends=("CUDA",))
+    assert render(made, "sh").startswith("llama-server -m /m/x-00001-of-00002.gguf -c ")
+    assert "-ngl 999" in render(made, "sh")
+    assert parse_modelfile(render(made, "modelfile")) | {"num_ctx": []} == {
         "model": list(map(str, shards)), "num_gpu": ["999"], "num_ctx": [],
     }  # fmt: skip
-    assert "-ngl 4" in commands(setup=replace(DEFAULT, n_gpu_layers=4), on_gpu=True).llama_server
+    assert "-ngl 4" in line(setup=replace(DEFAULT, n_gpu_layers=4), backends=("CUDA",))
 
 
 @pytest.mark.parametrize("name", ["my model.gguf", "it's.gguf", "$(id).gguf", '"q".gguf', "-x.gguf", "é模.gguf"])
-def test_hostile_names_are_one_word_of_a_shell_and_one_line_of_a_modelfile(name: str) -> None:
-    path = Path("/models") / name
-    made = commands(replace(HERE, paths=(path,)))
-    assert shlex.split(made.llama_server)[2] == str(path)
-    assert parse_modelfile(made.modelfile) == {"model": [str(path)], "num_ctx": ["8192"]}
+def test_hostile_names_are_one_word_in_every_form(name: str) -> None:
+    path = Path("/my models") / name
+    made = settings(replace(HERE, paths=(path,)))
+    assert shlex.split(render(made, "sh"))[2] == str(path)
+    assert parse_modelfile(render(made, "modelfile")) == {"model": [str(path)], "num_ctx": ["8192"]}
+    assert f"m = {path}" in render(made, "preset").splitlines()
+    assert shlex.split(yaml.safe_load(render(made, "llama-swap"))["models"]["model-q4_k_m"]["cmd"])[4] == str(path)
+    docker = shlex.split(render(made, "docker"))
+    assert docker[docker.index("-v") + 1] == "/my models:/my models:ro" and str(path) in docker
 
 
 def test_a_file_whose_name_has_control_characters_is_a_placeholder() -> None:
-    made = commands(replace(HERE, paths=(Path("/models/a\x1b[2J'\n.gguf"),)))
-    assert made.llama_server.startswith("llama-server -m MODEL.gguf -c")
-    assert "FROM ./MODEL.gguf" in made.modelfile
+    made = settings(replace(HERE, paths=(Path("/models/a\x1b[2J'\n.gguf"),)))
+    assert made.commands.llama_server.startswith("llama-server -m MODEL.gguf -c")
+    assert "FROM ./MODEL.gguf" in render(made, "modelfile")
     assert "replace MODEL.gguf with the path of yours" in made.notes[0]
 
 
 def test_a_catalog_model_is_run_from_its_repo() -> None:
     """Without the projector that `-hf` would add; no file is named where no repo is known."""
-    made = commands(FileToRun("qwen1.5-7b", "q4_k_m", repo="Qwen/Q-GGUF"))
-    assert made.pull == "ggbench pull qwen1.5-7b q4_k_m"
-    assert made.llama_server == "llama-server -hf Qwen/Q-GGUF:q4_k_m --no-mmproj -c 8192 -np 1"
-    assert parse_modelfile(made.modelfile)["model"] == ["hf.co/Qwen/Q-GGUF:q4_k_m"]
-    assert made.modelfile.startswith("# ollama create qwen1.5-7b-q4_k_m -f Modelfile; ollama run qwen1.5-7b-q4_k_m\n")
-    unknown = commands(FileToRun("mine", "q4_0"))
+    made = settings(FileToRun("qwen1.5-7b", "q4_k_m", repo="Qwen/Q-GGUF"))
+    assert made.commands.pull == "ggbench pull qwen1.5-7b q4_k_m"
+    assert made.commands.llama_server == "llama-server -hf Qwen/Q-GGUF:q4_k_m --no-mmproj -c 8192 -np 1"
+    ollama = render(made, "modelfile")
+    assert parse_modelfile(ollama)["model"] == ["hf.co/Qwen/Q-GGUF:q4_k_m"]
+    assert ollama.startswith("# ollama create qwen1.5-7b-q4_k_m -f Modelfile; ollama run qwen1.5-7b-q4_k_m\n")
+    unknown = settings(FileToRun("mine", "q4_0")).commands
     assert unknown.pull == ""
     assert unknown.llama_server.startswith("llama-server -m MODEL.gguf ")
     assert any("replace MODEL.gguf" in note for note in unknown.notes)
-    lacking = commands(FileToRun("qwen1.5-7b", "q5_1", lacking_repo="Qwen/Q-GGUF"))
+    lacking = settings(FileToRun("qwen1.5-7b", "q5_1", lacking_repo="Qwen/Q-GGUF"))
     assert lacking.notes[0].startswith("q5_1 is not known to be published in Qwen/Q-GGUF: replace MODEL.gguf")
 
 
 def test_what_is_still_to_be_downloaded_is_downloaded_by_what_runs_it() -> None:
     """A file whose place is known is no file yet; where a quant has several files, the file is named."""
     file = replace(HERE, repo="org/m", is_here=False)
-    assert commands(file).llama_server == "llama-server -hf org/m:q4_k_m --no-mmproj -c 8192 -np 1"
-    assert parse_modelfile(commands(file).modelfile)["model"] == ["hf.co/org/m:q4_k_m"]
-    assert "-hf org/m -hff sub/m-Q4_K_M.gguf " in commands(replace(file, quant="sub/m-Q4_K_M.gguf")).llama_server
-    assert "-m /models/model-q4_k_m.gguf" in commands(replace(file, is_here=True)).llama_server
+    assert line(file) == "llama-server -hf org/m:q4_k_m --no-mmproj -c 8192 -np 1"
+    assert parse_modelfile(modelfile(file))["model"] == ["hf.co/org/m:q4_k_m"]
+    assert "-hf org/m -hff sub/m-Q4_K_M.gguf " in line(replace(file, quant="sub/m-Q4_K_M.gguf"))
+    assert "-m /models/model-q4_k_m.gguf" in line(replace(file, is_here=True))
 
 
 def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment() -> None:
     """A quantized V cache needs flash attention, as in llama.cpp."""
-    made = commands(setup=replace(DEFAULT, type_k="q8_0", type_v="q8_0", threads=4, n_ubatch=256))
+    made = modelfile(setup=replace(DEFAULT, type_k="q8_0", type_v="q8_0", threads=4, n_ubatch=256))
     server = "# restart Ollama's server, for all its models: "
-    assert made.modelfile.startswith(f"{server}OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve\n")
-    assert parse_modelfile(made.modelfile) == {
+    assert made.startswith(f"{server}OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve\n")
+    assert parse_modelfile(made) == {
         "model": ["/models/model-q4_k_m.gguf"], "num_ctx": ["8192"], "num_batch": ["256"], "num_thread": ["4"],
     }  # fmt: skip
-    off = commands(setup=replace(DEFAULT, flash_attn="off"))
-    assert off.modelfile.startswith(f"{server}OLLAMA_FLASH_ATTENTION=0 ollama serve")
+    off = modelfile(setup=replace(DEFAULT, flash_attn="off"))
+    assert off.startswith(f"{server}OLLAMA_FLASH_ATTENTION=0 ollama serve")
+    four = modelfile(setup=replace(DEFAULT, n_seq_max=4))
+    assert "OLLAMA_NUM_PARALLEL=4" in four and parse_modelfile(four)["num_ctx"] == ["2048"]
 
 
 @pytest.mark.parametrize(
-    ("setup", "more", "obstacle"),
+    ("form", "made", "obstacle"),
     [
-        (LlamaConfig(type_k="q8_0"), {}, "a KV cache of K q8_0 and V f16"),
-        (LlamaConfig(type_k="q5_1", type_v="q5_1"), {}, "a KV cache of K q5_1 and V q5_1"),
-        (LlamaConfig(n_cpu_moe=2), {}, "experts or single tensors in main memory"),
-        (LlamaConfig(devices=("CUDA0",)), {}, "a choice among GPUs"),
-        (LlamaConfig(rpc_servers=("a:1",)), {}, "devices of other machines"),
-        (LlamaConfig(), {"projector": PROJECTOR}, "a separate projector file"),
-        (LlamaConfig(), {"draft": HERE}, "a draft"),
-        (LlamaConfig(mtp=True), {}, "a draft"),
+        ("modelfile", settings(setup=LlamaConfig(type_k="q8_0")), "a KV cache of K q8_0 and V f16"),
+        ("modelfile", settings(setup=LlamaConfig(type_k="q5_1", type_v="q5_1")), "a KV cache of K q5_1 and V q5_1"),
+        ("modelfile", settings(setup=LlamaConfig(n_cpu_moe=2)), "experts or single tensors in main memory"),
+        ("modelfile", settings(setup=LlamaConfig(devices=("CUDA0",))), "a choice among GPUs"),
+        ("modelfile", settings(setup=LlamaConfig(rpc_servers=("a:1",))), "devices of other machines"),
+        ("modelfile", settings(projector=PROJECTOR), "a separate projector file"),
+        ("modelfile", settings(draft=HERE), "a draft"),
+        ("modelfile", settings(setup=LlamaConfig(mtp=True)), "a draft"),
+        ("docker", settings(backends=("MTL",)), "GPUs of MTL"),
+        ("docker", settings(backends=("CUDA", "ROCm")), "GPUs of different makers"),
+        ("docker", settings(FileToRun("mine", "q4_0")), "a file whose place is unknown"),
+        ("docker", settings(replace(HERE, paths=(Path("/a:b/m.gguf"),))), "a folder with a colon in its name"),
+        ("preset", settings(replace(HERE, paths=(Path("/m/a;b.gguf"),))), "a name with ; or #"),
+        ("preset", settings(replace(HERE, paths=(Path("/m/a #1.gguf"),))), "a name with ; or #"),
+        ("llama-swap", settings(replace(HERE, paths=(Path("/m/${HOME}.gguf"),))), "a name with ${"),
     ],
 )
-def test_what_ollama_cannot_do_is_said(setup: LlamaConfig, more: dict[str, Any], obstacle: str) -> None:
-    made = commands(setup=setup, **more)
-    assert made.modelfile == ""
-    assert made.not_in_ollama == (obstacle,)
+def test_what_a_form_cannot_hold_is_one_line(form: str, made: RunSettings, obstacle: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        render(made, form)
+    assert raised.value.message == f"{form} has no setting for {obstacle}"
+    assert render(made, "sh")
+
+
+@pytest.mark.parametrize(
+    ("backends", "words"),
+    [
+        ((), "{}"),
+        (("CUDA", "CUDA"), "--gpus all {}-cuda"),
+        (("ROCm",), "--device /dev/kfd --device /dev/dri {}-rocm"),
+        (("Vulkan",), "--device /dev/dri {}-vulkan"),
+        (("SYCL",), "--device /dev/dri {}-intel"),
+        (("RPC", "CUDA"), "--gpus all {}-cuda"),
+    ],
+)
+def test_docker_runs_the_image_of_the_gpus(backends: tuple[str, ...], words: str) -> None:
+    """As docs/docker.md and docs/build.md of llama.cpp document it; downloads are kept."""
+    image = "-v llama.cpp:/root/.cache -p 127.0.0.1:8080:8080 ghcr.io/ggml-org/llama.cpp:server"
+    ngl = "-ngl 999 " if backends else ""
+    docker = render(settings(FileToRun("m", "q8_0", repo="org/m"), backends=backends), "docker")
+    assert docker == f"docker run --rm {words.format(image)} -hf org/m:q8_0 --no-mmproj -c 8192 {ngl}-np 1"
+
+
+def test_docker_mounts_what_a_file_links_to(tmp_path: Path) -> None:
+    """As the Hub's cache has it; a file that is locked in memory may need more than the container's limit."""
+    blobs, snapshots = tmp_path / "blobs", tmp_path / "snapshots"
+    for folder in (blobs, snapshots):
+        folder.mkdir()
+    (blobs / "abc").touch()
+    path = snapshots / "m.gguf"
+    path.symlink_to("../blobs/abc")
+    docker = render(settings(replace(HERE, paths=(path,)), replace(DEFAULT, mlock=True)), "docker")
+    assert f"--ulimit memlock=-1 -v {snapshots}:{snapshots}:ro -v {blobs}:{blobs}:ro " in docker
 
 
 _INI = re.compile(r"(?P<key>[a-zA-Z_][a-zA-Z0-9_.-]*)[ \t]*=[ \t]*(?P<value>[^;#\n]*?)[ \t]*")
@@ -196,16 +252,16 @@ def read_preset(text: str) -> list[str]:
 def test_a_preset_and_a_configuration_of_llama_swap_have_the_servers_arguments(
     file: FileToRun, setup: LlamaConfig
 ) -> None:
-    made = commands(file, setup, on_gpu=True)
-    _, *words = shlex.split(made.llama_server)
-    assert read_preset(made.preset) == [word.lstrip("-") for word in words]
-    (model,) = yaml.safe_load(made.llama_swap)["models"].values()
+    made = settings(file, setup, backends=("CUDA",))
+    _, *words = shlex.split(render(made, "sh"))
+    assert read_preset(render(made, "preset")) == [word.lstrip("-") for word in words]
+    swap = yaml.safe_load(render(made, "llama-swap"))
+    jsonschema.validate(swap, json.loads(SWAP_SCHEMA.read_bytes()))
+    (model,) = swap["models"].values()
     assert shlex.split(model["cmd"]) == ["llama-server", "--port", "${PORT}", *words]
 
 
-@pytest.mark.parametrize(
-    ("name", "lacks"), [("a;b.gguf", "preset"), ("a #1.gguf", "preset"), ("${HOME}.gguf", "llama_swap")]
-)
-def test_a_name_that_a_format_cannot_hold_gives_nothing(name: str, lacks: str) -> None:
-    made = commands(replace(HERE, paths=(Path("/models") / name,)))
-    assert {each for each in ("preset", "llama_swap", "modelfile") if not getattr(made, each)} == {lacks}
+def test_every_form_is_offered_by_the_command() -> None:
+    from ggbench.cli.pick import command
+
+    assert [each.type.choices for each in command.params if each.name == "form"] == [tuple(FORMS)]  # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
-"""Write what runs a quant as planned with llama-server, Ollama and llama-swap.
+"""Write what runs a quant as planned: a line for a shell, or what another program starts llama-server by.
 
-Sources: llama.cpp's tools/server/server.cpp, version 0.3.36 of llama-cpp-python; Ollama's Modelfile reference and
-parser/parser.go. Only options that differ from a program's default are written.
+Each form is rendered from one record. Only options that differ from a program's default are written. Sources:
+llama.cpp's tools/server/server.cpp, common/preset.cpp and docs/docker.md, version 0.3.36 of llama-cpp-python; Ollama's
+Modelfile reference and parser/parser.go; llama-swap's config-schema.json.
 """
 
 from __future__ import annotations
@@ -10,114 +11,189 @@ import itertools
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.engines.http.program import printed_program
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import ALL_LAYERS, server_flags
+from ggbench.errors import UsageError
 from ggbench.models.targets import FileToRun
 from ggbench.show.words import say
 from ggbench.sizing.projectors import Projector
+from ggbench.text import in_words
 
 _DEFAULT = LlamaConfig()
 _OLLAMA_KV_TYPES = ("f16", "q8_0", "q4_0")
 _OLLAMA_FLASH_ATTN = {"on": "1", "off": "0"}
-_PLACEHOLDER = Path("MODEL.gguf")
+_PLACEHOLDER = "MODEL.gguf"
+_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
+_IMAGES: Mapping[str, tuple[str, ...]] = {
+    "CUDA": (f"{_IMAGE}-cuda", "--gpus", "all"),
+    "ROCm": (f"{_IMAGE}-rocm", "--device", "/dev/kfd", "--device", "/dev/dri"),
+    "SYCL": (f"{_IMAGE}-intel", "--device", "/dev/dri"),
+    "Vulkan": (f"{_IMAGE}-vulkan", "--device", "/dev/dri"),
+}
+"""The image of each backend, with the options of `docker run` that give it the GPUs."""
+_RPC = "RPC"
 
 
-def run_commands(
-    file: FileToRun,
-    setup: LlamaConfig,
-    *,
-    on_gpu: bool,
-    projector: Projector | None = None,
-    draft: FileToRun | None = None,
-    cache_ram_mib: int | None = None,
-) -> RunCommands:
-    """Return the commands that load a file as `setup` does.
+class RunCommands(msgspec.Struct, frozen=True):
+    """The commands that run it, as lines for a POSIX shell."""
 
-    If `on_gpu` (planned for a GPU), they ask for all layers explicitly. Ollama gets the context of one slot, and drafts
-    with nothing. `cache_ram_mib` limits llama-server's prompt cache; None leaves its default.
-    """
-    if not all(str(path).isprintable() for path in file.paths):
-        file = replace(file, paths=(), is_here=False, repo="")  # no shell could be given its name as text
-    drafting = [] if draft is None else _file_words(draft, "-md", "-hfd", f"draft-{_PLACEHOLDER}")
-    obstacles = tuple(_ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp))
-    words = [*_file_words(file, "-m", "-hf", str(_PLACEHOLDER)), *_projector_words(file, projector)]
-    words += server_flags(setup, on_gpu=on_gpu, draft=drafting)
-    words += [] if cache_ram_mib is None else ["--cache-ram", str(cache_ram_mib)]
-    name = _file_name(file)
-    return RunCommands(
-        llama_server=shlex.join([*printed_program().split(), *words]),
-        pull=shlex.join(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
-        modelfile="" if obstacles else _modelfile(file, setup, name, on_gpu=on_gpu),
-        preset=_preset(name, words),
-        llama_swap=_llama_swap(name, words),
-        notes=_notes(file),
-        not_in_ollama=obstacles,
-    )
+    llama_server: str
+    pull: str = ""
+    """Downloads the file first; empty if it is on this disk or no download is known."""
+    notes: tuple[str, ...] = ()
+    """What to know before they are run, one sentence each."""
 
 
-def _preset(name: str, words: Sequence[str]) -> str:
-    """Return a section of an INI file for llama-server's `--models-preset`, or nothing if a value cannot be in one.
+class RunSettings(msgspec.Struct, frozen=True):
+    """What runs a file as planned."""
+
+    file: FileToRun
+    setup: LlamaConfig
+    backends: tuple[str, ...] = ()
+    """ggml's names of the backends of the GPUs, for which all layers are asked for explicitly; empty for the CPU."""
+    projector: Projector | None = None
+    draft: FileToRun | None = None
+    cache_ram_mib: int | None = None
+    """Limit of llama-server's prompt cache; None leaves its default."""
+
+    @property
+    def name(self) -> str:
+        """Return `name-quant` with the characters that Ollama and section names allow, in lower case."""
+        name = re.split(r"[/:]", self.file.model.rstrip("/"))[-1].removesuffix(".gguf")
+        quant = "" if name.lower().endswith(self.file.quant.lower()) else f"-{self.file.quant}"
+        return re.sub(r"[^a-z0-9._-]+", "-", f"{name}{quant}".lower()).strip("-._") or "model"
+
+    @property
+    def words(self) -> list[str]:
+        """Return the options of llama-server."""
+        drafting = [] if self.draft is None else _file_words(self.draft, "-md", "-hfd", f"draft-{_PLACEHOLDER}")
+        words = [
+            *_file_words(self.file, "-m", "-hf", _PLACEHOLDER),
+            *_projector_words(self.file, self.projector),
+        ]
+        words += server_flags(self.setup, on_gpu=bool(self.backends), draft=drafting)
+        return words + ([] if self.cache_ram_mib is None else ["--cache-ram", str(self.cache_ram_mib)])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return that a placeholder is to be replaced, if there is one for the file."""
+        file = self.file
+        if _is_remote(file) or _text_of(file.paths[:1], ""):
+            return ()
+        key = "pick.lacking_quant" if file.lacking_repo else "pick.no_repo"
+        return (say(key, model=file.model, quant=file.quant, repo=file.lacking_repo, path=_PLACEHOLDER),)
+
+    @property
+    def commands(self) -> RunCommands:
+        file = self.file
+        pull = shlex.join(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else ""
+        return RunCommands(shell_line(self), pull, self.notes)
+
+
+def render(run: RunSettings, form: str) -> str:
+    """Return one of the FORMS. Raises UsageError if it has no setting for something planned."""
+    return FORMS[form](run)
+
+
+def shell_line(run: RunSettings) -> str:
+    """Return the command line of llama-server."""
+    return shlex.join([*printed_program().split(), *run.words])
+
+
+def _preset(run: RunSettings) -> str:
+    """Return a section of an INI file for llama-server's `--models-preset`.
 
     Keys are options without dashes; `;` and `#` begin a comment anywhere. Source: llama.cpp's common/preset.cpp.
     """
-    if any(";" in word or "#" in word for word in words):
-        return ""
-    lines = [f"[{name}]"]
+    words = run.words
+    _refuse("preset", ["a name with ; or #"] if any(";" in word or "#" in word for word in words) else ())
+    lines = [f"[{run.name}]"]
     for word, value in itertools.pairwise([*words, "-"]):
         if word.startswith("-"):
             lines.append(f"{word.lstrip('-')} = {'true' if value.startswith('-') else value}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
-def _llama_swap(name: str, words: Sequence[str]) -> str:
-    """Return a configuration of llama-swap with this model, or nothing if a word cannot be in one.
+def _llama_swap(run: RunSettings) -> str:
+    """Return a configuration of llama-swap, which splits the command as a POSIX shell does; `${...}` is a macro."""
+    words = run.words
+    _refuse("llama-swap", ["a name with ${"] if any("${" in word for word in words) else ())
+    command = f"{printed_program()} --port ${{PORT}} {shlex.join(words)}"
+    return f"models:\n  {json.dumps(run.name)}:\n    cmd: {json.dumps(command, ensure_ascii=False)}"
 
-    Source: its config.example.yaml; the command is split as a POSIX shell does, and `${...}` is a macro.
+
+def _docker(run: RunSettings) -> str:
+    """Return the command line of Docker, with llama.cpp's image for the GPUs, reachable from this machine alone.
+
+    Folders keep their paths within the container; downloads are kept in a volume.
     """
-    if any("${" in word for word in words):
-        return ""
-    command = json.dumps(f"{printed_program()} --port ${{PORT}} {shlex.join(words)}", ensure_ascii=False)
-    return f"models:\n  {json.dumps(name)}:\n    cmd: {command}\n"
+    backends, folders = dict.fromkeys(each for each in run.backends if each != _RPC), _folders(run)
+    _refuse("docker", _docker_obstacles(run, list(backends), folders))
+    image, *options = next((_IMAGES[each] for each in backends), (_IMAGE,))
+    if run.setup.mlock:
+        options += ["--ulimit", "memlock=-1"]
+    for folder in folders:
+        options += ["-v", f"{folder}:{folder}:ro"]
+    if any(_is_remote(each) for each in (run.file, run.draft) if each is not None):
+        options += ["-v", "llama.cpp:/root/.cache"]
+    return shlex.join(["docker", "run", "--rm", *options, "-p", "127.0.0.1:8080:8080", image, *run.words])
 
 
-def _file_words(file: FileToRun, option: str, repo_option: str, unknown: str) -> list[str]:
-    """Return the option that names a file, or the repo that it is downloaded from."""
-    if not _is_remote(file):
-        return [option, str(file.paths[0].absolute()) if file.paths else unknown]
-    if file.quant.lower().endswith(".gguf"):
-        return [repo_option, file.repo, "-hff", file.quant]
-    return [repo_option, f"{file.repo}:{file.quant}"]
+def _docker_obstacles(run: RunSettings, backends: list[str], folders: Iterable[Path]) -> Iterator[str]:
+    if len(backends) > 1:
+        yield "GPUs of different makers"
+    yield from (f"GPUs of {each}" for each in backends if each not in _IMAGES)
+    if run.notes:
+        yield "a file whose place is unknown"
+    if any(":" in str(folder) for folder in folders):
+        yield "a folder with a colon in its name"
 
 
-def _projector_words(file: FileToRun, projector: Projector | None) -> list[str]:
-    """Return the option of a projector; `-hf` downloads and loads the repo's own."""
-    is_remote = _is_remote(file)
-    if projector is None:
-        return ["--no-mmproj"] if is_remote else []
-    if projector.path is not None:
-        return ["--mmproj", str(projector.path.absolute())]
-    if projector.url:
-        return ["--mmproj-url", projector.url]
-    return [] if is_remote else ["--mmproj", f"mmproj-{_PLACEHOLDER}"]
+def _folders(run: RunSettings) -> dict[Path, None]:
+    """Return the folders of the files on this disk, and of those that they link to."""
+    paths = [path for file in (run.file, run.draft) if file and not _is_remote(file) for path in file.paths]
+    if run.projector is not None and run.projector.path is not None:
+        paths.append(run.projector.path)
+    linked = [path.resolve() for path in paths if path.is_symlink()]
+    return dict.fromkeys(path.absolute().parent for path in (*paths, *linked))
 
 
-def _is_remote(file: FileToRun) -> bool:
-    """Return whether the program that runs it has to download it."""
-    return bool(file.repo) and not (file.is_here and file.paths)
+def _modelfile(run: RunSettings) -> str:
+    """Return a Modelfile, with how to start Ollama's server, if its defaults do not do, and how to run the model.
+
+    Ollama gets the context of one slot.
+    """
+    setup = run.setup
+    _refuse("modelfile", _ollama_obstacles(run))
+    environment = _ollama_environment(setup)
+    lines = [f"# ollama create {run.name} -f Modelfile; ollama run {run.name}"]
+    if environment:
+        lines.insert(0, f"# restart Ollama's server, for all its models: {' '.join(environment)} ollama serve")
+    lines += [f"FROM {each}" for each in _sources(run.file)]
+    parameters = {
+        "num_ctx": setup.n_ctx and setup.n_ctx // setup.n_seq_max,
+        "num_gpu": ALL_LAYERS if run.backends else None,
+        "main_gpu": setup.main_gpu,
+        "num_batch": None if setup.n_ubatch == _DEFAULT.n_ubatch else setup.n_ubatch,
+        "num_thread": setup.threads,
+        "use_mmap": None if setup.mmap else "false",
+    }
+    if setup.n_gpu_layers >= 0:
+        parameters["num_gpu"] = setup.n_gpu_layers
+    lines += [f"PARAMETER {each} {value}" for each, value in parameters.items() if value is not None]
+    return "\n".join(lines)
 
 
-def _ollama_obstacles(
-    file: FileToRun, setup: LlamaConfig, projector: Projector | None, *, drafts: bool
-) -> Iterator[str]:
+def _ollama_obstacles(run: RunSettings) -> Iterator[str]:
     """Yield the settings that have no equivalent in Ollama."""
-    if drafts:
+    setup = run.setup
+    if run.draft is not None or setup.mtp:
         yield "a draft"
     if setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES:
         yield f"a KV cache of K {setup.type_k} and V {setup.type_v}"
@@ -127,36 +203,8 @@ def _ollama_obstacles(
         yield "a choice among GPUs"
     if setup.rpc_servers:
         yield "devices of other machines"
-    if projector is not None:
+    if run.projector is not None:
         yield "a separate projector file"
-
-
-def _sources(file: FileToRun) -> list[str]:
-    """Return the files of a Modelfile, or the repo that Ollama downloads."""
-    if _is_remote(file):
-        return [f"hf.co/{file.repo}:{file.quant}"]
-    return [str(path.absolute()) for path in file.paths] or [f"./{_PLACEHOLDER}"]
-
-
-def _modelfile(file: FileToRun, setup: LlamaConfig, name: str, *, on_gpu: bool) -> str:
-    """Return a Modelfile, with how to start Ollama's server, if its defaults do not do, and how to run the model."""
-    environment = _ollama_environment(setup)
-    lines = [f"# ollama create {name} -f Modelfile; ollama run {name}"]
-    if environment:
-        lines.insert(0, f"# restart Ollama's server, for all its models: {' '.join(environment)} ollama serve")
-    lines += [f"FROM {each}" for each in _sources(file)]
-    parameters = {
-        "num_ctx": setup.n_ctx and setup.n_ctx // setup.n_seq_max,
-        "num_gpu": ALL_LAYERS if on_gpu else None,
-        "main_gpu": setup.main_gpu,
-        "num_batch": None if setup.n_ubatch == _DEFAULT.n_ubatch else setup.n_ubatch,
-        "num_thread": setup.threads,
-        "use_mmap": None if setup.mmap else "false",
-    }
-    if setup.n_gpu_layers >= 0:
-        parameters["num_gpu"] = setup.n_gpu_layers
-    lines += [f"PARAMETER {each} {value}" for each, value in parameters.items() if value is not None]
-    return "\n".join([*lines, ""])
 
 
 def _ollama_environment(setup: LlamaConfig) -> list[str]:
@@ -175,34 +223,55 @@ def _ollama_environment(setup: LlamaConfig) -> list[str]:
     return found
 
 
-def _file_name(file: FileToRun) -> str:
-    """Return `name-quant` with the characters that Ollama and section names allow, in lower case."""
-    name = re.split(r"[/:]", file.model.rstrip("/"))[-1].removesuffix(".gguf")
-    quant = "" if name.lower().endswith(file.quant.lower()) else f"-{file.quant}"
-    return re.sub(r"[^a-z0-9._-]+", "-", f"{name}{quant}".lower()).strip("-._") or "model"
+def _sources(file: FileToRun) -> list[str]:
+    """Return the files of a Modelfile, or the repo that Ollama downloads."""
+    if _is_remote(file):
+        return [f"hf.co/{file.repo}:{file.quant}"]
+    return [_text_of([path], f"./{_PLACEHOLDER}") for path in file.paths] or [f"./{_PLACEHOLDER}"]
 
 
-def _notes(file: FileToRun) -> tuple[str, ...]:
-    """Return that the command has a placeholder for the file."""
-    if file.paths or file.repo:
-        return ()
-    key = "pick.lacking_quant" if file.lacking_repo else "pick.no_repo"
-    return (say(key, model=file.model, quant=file.quant, repo=file.lacking_repo, path=str(_PLACEHOLDER)),)
+def _file_words(file: FileToRun, option: str, repo_option: str, unknown: str) -> list[str]:
+    """Return the option that names a file, or the repo that it is downloaded from."""
+    if not _is_remote(file):
+        return [option, _text_of(file.paths[:1], unknown)]
+    if file.quant.lower().endswith(".gguf"):
+        return [repo_option, file.repo, "-hff", file.quant]
+    return [repo_option, f"{file.repo}:{file.quant}"]
 
 
-class RunCommands(msgspec.Struct, frozen=True):
-    """The commands for each program, as lines for a POSIX shell."""
+def _projector_words(file: FileToRun, projector: Projector | None) -> list[str]:
+    """Return the option of a projector; `-hf` downloads and loads the repo's own."""
+    is_remote = _is_remote(file)
+    if projector is None:
+        return ["--no-mmproj"] if is_remote else []
+    if projector.path is not None:
+        return ["--mmproj", _text_of([projector.path], f"mmproj-{_PLACEHOLDER}")]
+    if projector.url:
+        return ["--mmproj-url", projector.url]
+    return [] if is_remote else ["--mmproj", f"mmproj-{_PLACEHOLDER}"]
 
-    llama_server: str
-    pull: str = ""
-    """Downloads the file first; empty if it is on this disk or no download is known."""
-    modelfile: str = ""
-    """Content for `ollama create`, with that command as a comment; empty if Ollama has no equivalent."""
-    preset: str = ""
-    """A section of the file for llama-server's `--models-preset`; empty if that cannot hold the file's name."""
-    llama_swap: str = ""
-    """A configuration of llama-swap, in YAML; empty if that cannot hold the file's name."""
-    notes: tuple[str, ...] = ()
-    """What to know before they are run, one sentence each."""
-    not_in_ollama: tuple[str, ...] = ()
-    """Settings for which Ollama has none; there is then no Modelfile."""
+
+def _text_of(paths: Iterable[Path], unknown: str) -> str:
+    """Return the first path; the placeholder without one, or if its name has characters that no text should have."""
+    path = next(iter(paths), None)
+    return unknown if path is None or not str(path).isprintable() else str(path.absolute())
+
+
+def _is_remote(file: FileToRun) -> bool:
+    """Return whether the program that runs it has to download it."""
+    return bool(file.repo) and not (file.is_here and file.paths)
+
+
+def _refuse(form: str, obstacles: Iterable[str]) -> None:
+    """Raise UsageError if there are obstacles."""
+    if found := list(obstacles):
+        raise UsageError(say("pick.no_form", form=form, obstacles=in_words(found)), "use --as sh")
+
+
+FORMS: Mapping[str, Callable[[RunSettings], str]] = {
+    "sh": shell_line,
+    "preset": _preset,
+    "llama-swap": _llama_swap,
+    "modelfile": _modelfile,
+    "docker": _docker,
+}

@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 from ggbench.decisions.pick.choose import RULES
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, Listed, NeedCheck, Pick
-from ggbench.decisions.pick.run_commands import RunCommands, run_commands
+from ggbench.decisions.pick.run_commands import RunCommands, RunSettings
 from ggbench.decisions.pick.sentences import cache_text, candidate_name, headline, notes, said
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
@@ -27,24 +27,24 @@ from ggbench.units import MIB, format_bytes, format_length
 _MOST_ROWS = 4
 
 
-def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
-    """Return the commands that run a candidate as planned; None without a file.
+def settings_of(candidate: Candidate, budget: Budget) -> RunSettings | None:
+    """Return what runs a candidate as planned; None without a file.
 
-    Where the CPU computes, they name the threads that speeds are measured with here: the programs' own defaults may
-    count cores that a container or `taskset` withholds.
+    Where the CPU computes, threads are those that speeds are measured with here: the programs' own defaults may count
+    cores that a container or `taskset` withholds.
     """
     if candidate.to_run is None:
         return None
     setup = candidate.setup
     if budget.is_here and (not budget.on_gpu or candidate.is_split):
         setup = setup.with_threads(default_threads())
-    return run_commands(
+    return RunSettings(
         candidate.to_run,
         setup,
-        on_gpu=budget.on_gpu,
-        projector=budget.projector,
-        draft=budget.draft,
-        cache_ram_mib=_cache_ram_mib(candidate, budget),
+        tuple(each.ggml_name.rstrip("0123456789") for each in budget.devices),
+        budget.projector,
+        budget.draft,
+        _cache_ram_mib(candidate, budget),
     )
 
 

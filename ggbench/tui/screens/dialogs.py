@@ -24,6 +24,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
+from ggbench.decisions.pick.run_commands import FORMS, RunSettings, render
 from ggbench.errors import UsageError
 from ggbench.machine.description import GIVEN_GPU, describe_machine
 from ggbench.machine.known_devices import KnownDevice, known_devices
@@ -180,6 +181,37 @@ class CardChoice(msgspec.Struct, frozen=True):
         ram += "GiB" * ram.isdecimal()
         described = describe_machine([gpu] if gpu else [], ram if plus else None)
         return with_main_memory(described_budget(described, reserve_bytes=None, limit_bytes=limit_bytes))
+
+
+class FormPicker(Dialog[str | None]):
+    """Asks in which form to copy what runs a quant; returns the text, or None if closed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Close")]
+
+    def __init__(self, run: RunSettings) -> None:
+        super().__init__()
+        self._run = run
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as sheet:
+            sheet.border_title, sheet.border_subtitle = "copy for", "⏎ copy · esc close"
+            yield OptionList(*map(self._option, FORMS), markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).action_first()
+        super().on_mount()
+
+    def _option(self, form: str) -> Option:
+        """Return a form with the beginning of its text, or why it has none."""
+        try:
+            text = render(self._run, form)
+        except UsageError as error:
+            return Option(Text(error.message), disabled=True)
+        return Option(Text(f"{form:<10}  {' '.join(text.split())}", no_wrap=True, overflow="ellipsis"), id=form)
+
+    @on(OptionList.OptionSelected)
+    def _take(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(render(self._run, event.option_id or ""))
 
 
 def _why_none(text: str) -> str:

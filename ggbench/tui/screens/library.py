@@ -24,6 +24,7 @@ from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import quants_on_disk
 from ggbench.tui.model_list import ModelEntry, best_models, list_models
 from ggbench.tui.quant_rows import QuantRow
+from ggbench.tui.screens.dialogs import FormPicker
 from ggbench.tui.screens.starting import StartScreen
 from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, key_links
@@ -33,6 +34,7 @@ from ggbench.tui.widgets.quants_table import QuantsTable
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.record import Pick
+    from ggbench.decisions.pick.run_commands import RunSettings
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
     from ggbench.sizing.plan_record import Budget
@@ -76,7 +78,7 @@ ggbench tui --api-key-env VARIABLE."""
         Binding("space", "mark", "Mark", show=False, key_display="␣", tooltip="Mark or unmark the quant"),
         Binding("b", "measure", "Measure", show=False, tooltip="Measure the marked quants, or the chosen one"),
         Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Take the options that a tune found"),
-        Binding("y", "copy", "Copy", show=False, tooltip="Copy the command that runs the quant as planned"),
+        Binding("y", "copy", "Copy", show=False, tooltip="Copy what runs the quant as planned"),
         Binding("p", "pull", "Pull", show=False, tooltip="Download the marked quants, or the chosen one"),
         Binding("[", "change_n_ctx(-1)", "Less context", show=False, tooltip="Need half the context"),
         Binding("]", "change_n_ctx(1)", "More context", show=False, tooltip="Need twice the context"),
@@ -249,11 +251,12 @@ ggbench tui --api-key-env VARIABLE."""
             pane.show(self._pick_answer(library.pick, budget))
 
     def _pick_answer(self, pick: Pick, budget: Budget) -> Answer:
-        from ggbench.decisions.pick.show import commands_of, pick_answer
+        from ggbench.decisions.pick.show import pick_answer, settings_of
         from ggbench.sizing.budget import with_main_memory
 
         best, budget = pick.best if is_runnable(pick) else None, with_main_memory(budget)
-        return pick_answer(pick, budget, None if best is None else commands_of(best, budget))
+        run = None if best is None else settings_of(best, budget)
+        return pick_answer(pick, budget, None if run is None else run.commands)
 
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:
@@ -262,19 +265,27 @@ ggbench tui --api-key-env VARIABLE."""
             self.show_status()
 
     def action_copy(self) -> None:
-        """Copy the command that runs the quant at the cursor."""
-        if command := self._command_of(self.chosen):
-            self.app.copy_to_clipboard(command)
-            self.notify(f"copied {command}", markup=False)
+        """Ask in which form to copy what runs the quant at the cursor."""
+        if (run := self._run_of(self.chosen)) is not None:
+            self.app.push_screen(FormPicker(run), self._copy)
         else:
             self.notify("nothing to copy: no quant with a file is at the cursor", severity="warning")
 
+    def _copy(self, text: str | None) -> None:
+        if text is not None:
+            self.app.copy_to_clipboard(text)
+            self.notify(f"copied {text}", markup=False)
+
+    def _run_of(self, row: QuantRow | None) -> RunSettings | None:
+        """Return what runs a quant as planned; None without a file."""
+        from ggbench.decisions.pick.show import settings_of
+
+        return None if row is None or self.budget is None else settings_of(row.candidate, self.budget)
+
     def _command_of(self, row: QuantRow | None) -> str:
         """Return llama-server's command line; empty without a file."""
-        from ggbench.decisions.pick.show import commands_of
-
-        commands = None if row is None or self.budget is None else commands_of(row.candidate, self.budget)
-        return "" if commands is None else commands.llama_server
+        run = self._run_of(row)
+        return "" if run is None else run.commands.llama_server
 
     def action_filter(self) -> None:
         # immediate, unlike `focus()`: letters typed right after belong to the filter
