@@ -21,7 +21,7 @@ from ggbench.decisions.pick.sentences import (
     notes,
     said,
 )
-from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
+from ggbench.decisions.pick.show import PICK, pick_answer, pick_record, settings_of
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.loss import expected_cache_loss, expected_loss
 from ggbench.models import catalog
@@ -61,6 +61,11 @@ def _candidates() -> list[Candidate]:
         FileToRun("m", each.row.quant, (Path(f"/models/m-{each.row.quant}.gguf"),), is_here=True) for each in found
     ]
     return [replace(each, to_run=file) for each, file in zip(found, files, strict=True)]
+
+
+def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
+    run = settings_of(candidate, budget)
+    return None if run is None else run.commands
 
 
 def printed(pick: Pick, budget: Budget = BUDGET) -> str:
