@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import itertools
 import os
@@ -16,7 +17,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ggbench.errors import DoesNotFit, GgbenchError, UsageError
+from ggbench.errors import DoesNotFit, UsageError
+from ggbench.locks import held
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
@@ -28,12 +30,34 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yield a free name in the folder of `path`, short enough for any file system; remove its file at the end."""
-    aside = path.with_name(f".{os.urandom(8).hex()}{PART_SUFFIX}")
-    try:
+    """Yield a new, empty file beside `path`, its name short enough for any file system; remove it at the end.
+
+    It is held meanwhile; what killed processes left there is removed first.
+    """
+    _remove_left(path.parent)
+    with contextlib.ExitStack() as stack:
+        while True:
+            aside = path.with_name(f".{os.urandom(8).hex()}{PART_SUFFIX}")
+            aside.touch(exist_ok=False)
+            stack.callback(aside.unlink, missing_ok=True)
+            with contextlib.suppress(OSError):  # without such locks, another process may remove it
+                stack.enter_context(held(aside))
+            if aside.exists():  # not taken for one that nobody holds, before it was held
+                break
         yield aside
-    finally:
-        aside.unlink(missing_ok=True)
+
+
+def remove_abandoned(folder: Path, pattern: str) -> None:
+    """Delete temporary files and folders that no living process holds; one that cannot be removed stays."""
+    for left in folder.glob(pattern):
+        with contextlib.suppress(OSError), held(left):
+            (shutil.rmtree if left.is_dir() else os.remove)(left)
+
+
+@functools.cache
+def _remove_left(folder: Path) -> None:
+    """Delete what was written aside there, once in the life of a process."""
+    remove_abandoned(folder, f".*{PART_SUFFIX}")
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -114,30 +138,39 @@ def get_cached(path: Path) -> bytes | None:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Raise UsageError for a folder, a file in none, and a file that exists unless `force` overwrites it."""
+    """Raise UsageError for a folder, a file in none, and a regular file that exists unless `force` overwrites it."""
     if not path.parent.is_dir():
         raise UsageError(
             f"cannot save in {sanitize(str(path.parent))}: no such folder", "create it, or name another"
         )
     if path.is_dir():
         raise UsageError(f"{sanitize(str(path))} is a folder", "name a file")
-    if path.exists() and not force:
+    if path.is_file() and not force:
         raise _exists(path)
 
 
 def write_as(path: Path, content: bytes | Iterable[bytes], *, force: bool) -> None:
-    """Write a file named by the user, completely or not at all. Raises like `check_free`, and GgbenchError."""
+    """Write a file named by the user: a regular one completely or not at all, a link's target, a device in place.
+
+    Raises like `check_free` and `disk_errors`.
+    """
     check_free(path, force=force)
-    with _written_aside(path.parent, path.name, [content] if isinstance(content, bytes) else content) as aside:
+    pieces = [content] if isinstance(content, bytes) else content
+    if path.exists() and not path.is_file():
+        with disk_errors(path), path.open("wb") as file:
+            file.writelines(pieces)
+        return
+    target = Path(os.path.realpath(path))
+    with _written_aside(target, pieces) as aside:
         try:
-            take_name(aside, path) if force else take_free_name(aside, path)
+            take_name(aside, target) if force else take_free_name(aside, target)
         except FileExistsError:
             raise _exists(path) from None
 
 
 def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
-    """Write a file under the first free name of `stem`, `stem-2`, ... and return it. Raises GgbenchError."""
-    with _written_aside(folder, stem, [content]) as aside:
+    """Write a file under the first free name of `stem`, `stem-2`, ... and return it. Raises like `disk_errors`."""
+    with _written_aside(folder / stem, [content]) as aside:
         for number in itertools.count(1):
             target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
             with contextlib.suppress(FileExistsError):
@@ -147,22 +180,26 @@ def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
 
 
 @contextlib.contextmanager
-def _written_aside(folder: Path, name: str, content: Iterable[bytes]) -> Iterator[Path]:
-    """Yield a file with this content, which is removed unless it is renamed. Raises GgbenchError."""
-    try:
-        with written_aside(folder / name) as aside:
-            with aside.open("wb") as file:
-                file.writelines(content)
-            yield aside
-    except FileExistsError:
-        raise
-    except OSError as error:
-        hint = "choose a folder that is writable and has free space"
-        raise GgbenchError(f"cannot save in {sanitize(str(folder))}: {error.strerror}", hint) from error
+def _written_aside(path: Path, content: Iterable[bytes]) -> Iterator[Path]:
+    """Yield a file with this content, which is removed unless it is renamed. Raises like `disk_errors`."""
+    with disk_errors(path.parent), written_aside(path) as aside:
+        with aside.open("wb") as file:
+            file.writelines(content)
+        yield aside
 
 
 def _exists(path: Path) -> UsageError:
     return UsageError(f"{sanitize(str(path))} exists already", "--force overwrites it")
+
+
+def read_bounded(chunks: Iterable[bytes], most_bytes: int) -> bytes | None:
+    """Return all chunks together; None as soon as they are more than `most_bytes`, without reading on."""
+    content = bytearray()
+    for chunk in chunks:
+        content += chunk
+        if len(content) > most_bytes:
+            return None
+    return bytes(content)
 
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

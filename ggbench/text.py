@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import unicodedata
@@ -22,6 +23,11 @@ def shorten(text: str, width: int) -> str:
     """Return plain text of at most `width` characters, with an ellipsis if it is cut."""
     text = sanitize(text[: width * 4])
     return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def without_password(address: str) -> str:
+    """Return an address for display: without the user name, password or token before its host."""
+    return re.sub(r"^(\w+://|(?!\w+://))(?:[^/]*|[^/@]*:.*)@", r"\1***@", address.strip())
 
 
 def shorten_middle(text: str, width: int) -> str:

@@ -8,11 +8,21 @@ from pathlib import Path
 import pytest
 
 from ggbench import files
-from ggbench.files import make_folders, replace_file, sync_folder, take_free_name, write_as, write_new
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.files import (
+    PART_SUFFIX,
+    make_folders,
+    replace_file,
+    sync_folder,
+    take_free_name,
+    write_as,
+    write_new,
+)
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.gguf_file.twin_writer import write_twin
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
+from ggbench.locks import held
 from ggbench.runs.store.database import Store
 from tests.conftest import TINY
 from tests.fakes.hub import TestHub
@@ -125,3 +135,35 @@ def test_a_taken_name_is_left_as_it_is(has_links: bool, tmp_path: Path, monkeypa
 def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
     replace_file(tmp_path / ("n" * 255), b"content")
     assert [len(entry.name) for entry in tmp_path.iterdir()] == [255]
+
+
+def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
+    """A link leads to what is replaced or made, and a pipe or device is written where it is, without --force."""
+    (tmp_path / "file").write_bytes(b"before")
+    for name, target in (("link", "file"), ("dangling", "made")):
+        (tmp_path / name).symlink_to(target)
+    with pytest.raises(UsageError, match="exists already"):
+        write_as(tmp_path / "link", b"after", force=False)
+    for name, force in (("link", True), ("dangling", False)):
+        write_as(tmp_path / name, b"after", force=force)
+    assert [(tmp_path / name).read_bytes() for name in ("file", "made")] == [b"after", b"after"]
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    for force in (False, True):
+        write_as(tmp_path / "pipe", [b"pi", b"ece"], force=force)
+        assert os.read(reader, 100) == b"piece"
+    os.close(reader)
+    write_as(Path(os.devnull), b"after", force=False)
+    with pytest.raises(GgbenchError, match="the disk filled up"):
+        write_as(Path("/dev/full"), b"after", force=True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["dangling", "file", "link", "made", "pipe"]
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "pipe").is_fifo() and Path("/dev/full").is_char_device()
+
+
+def test_what_a_kill_left_is_removed_by_the_next_write_unless_another_holds_it(tmp_path: Path) -> None:
+    left, living = tmp_path / f".a{PART_SUFFIX}", tmp_path / f".b{PART_SUFFIX}"
+    for path in (left, living):
+        path.write_bytes(b"a part")
+    with held(living):
+        write_as(tmp_path / "file", b"content", force=False)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [living.name, "file"]

@@ -17,7 +17,7 @@ from ggbench.runs.recording import kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import SampleChunk
 from ggbench.text import sanitize
-from ggbench.units import format_bytes
+from ggbench.units import format_bytes, format_count
 
 SOURCE = "imported"
 """`Subject.source` of a model known only from another tool's file."""
@@ -66,18 +66,20 @@ def environment_of(imported: Imported, *, cpu: str = "", commit: str = "", llama
 
 
 def utc_text(text: str) -> str:
-    """Return an ISO time in UTC, as in the store; empty if invalid."""
+    """Return an ISO time in UTC, as in the store; empty if it is none, or before 1970 or after 2200."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         return ""
-    return (
-        (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="seconds")
-    )
+    return moment.isoformat(timespec="seconds") if 1970 <= moment.year <= 2200 else ""
 
 
 MOST_BYTES = 64 << 20
 """Maximum size of a results file; a row of llama-bench takes 1,000 bytes, a timed step 20."""
+MOST_LISTS = 2 << 20
+"""Maximum number of JSON's lists and objects: an empty one takes 2 bytes there, and 60 in memory. A second of a run has
+eight."""
 STDIN = Path("-")
 
 
@@ -108,6 +110,10 @@ def read_source(path: Path) -> SourceFile:
     if len(content) > MOST_BYTES:
         raise BadFile(
             f"{name} is larger than {format_bytes(MOST_BYTES)}", "split it, or check that it is the right file"
+        )
+    if content.count(b"[") + content.count(b"{") > MOST_LISTS:
+        raise BadFile(
+            f"{name} has more than {format_count(MOST_LISTS)} lists", "check that it is the right file"
         )
     if not content.strip():
         raise BadFile(f"{name} is empty", "pass a file with results; did the tool write them to stderr?")

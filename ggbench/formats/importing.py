@@ -91,8 +91,14 @@ def imported_answer(kept: Sequence[Kept]) -> Answer:
 
 
 def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
-    """Store runs; those already stored are left unchanged. Raises StoreError."""
-    update_facts(store)
+    """Store all runs or none; those already stored are left unchanged. Raises StoreError."""
+    update_facts(store)  # which may take long, before others have to wait
+    with store.alone():
+        update_facts(store)
+        return _keep(store, runs)
+
+
+def _keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
     there: dict[str, int] = {}
     kept = []
     for imported in runs:

@@ -54,6 +54,7 @@ def export_run(run: Run, recording: Recording, *, with_paths: bool = False) -> E
         rows = [
             measured_row({**fields, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": n_depth}, samples_ns)
             for (n_prompt, n_gen, n_depth), samples_ns in times
+            if min(samples_ns) > 0  # lines of a server that arrived together took no time
         ]
     unknown = tuple(dict.fromkeys(name for row in rows for name in row.unknown))
     return ExportedRun(run.run_id, tuple(rows), unknown)

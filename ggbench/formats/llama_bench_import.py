@@ -33,6 +33,7 @@ from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.recording import PromptTiming
 from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.show.anonymous import anonymous
 from ggbench.stats.decode_timing import DecodeWindow
 
 _FLASH_ATTN: dict[object, FlashAttn] = {-1: "auto", 0: "off", 1: "on"}
@@ -144,7 +145,7 @@ def _run(rows: _Rows, measure: _Measure, file: SourceFile) -> ImportedRun:
 
 
 def _mark(rows: _Rows, measured: _Measured, subject: Subject, file: SourceFile) -> Imported:
-    contents = sorted((row.record.fields for row in rows), key=repr)
+    contents = sorted((anonymous(row.record.fields) for row in rows), key=repr)
     return Imported(
         tool=TOOL,
         file=file.name,

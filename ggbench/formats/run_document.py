@@ -22,11 +22,14 @@ from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
-from ggbench.formats.imported_run import ImportedRun, SourceFile, content_sha256, environment_of
+from ggbench.formats.imported_run import ImportedRun, SourceFile, content_sha256, environment_of, utc_text
+from ggbench.formats.llama_bench import MOST_TOKENS, TOOL
+from ggbench.formats.llama_bench_import import runs_of
 from ggbench.gguf_file.quants import name_without_quant
-from ggbench.machine.records import Environment, GpuUse, Imported
+from ggbench.machine.records import Environment, GpuUse, Imported, ImportedRow
 from ggbench.models.subject import Subject
 from ggbench.runs.experiment import experiment_of
+from ggbench.runs.recording import kind_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, StoredRun, storable_text
@@ -42,6 +45,7 @@ _Document = dict[str, Any]
 _STARTS = re.compile(r'\s*\{\s*"schema":\s*"ggbench\.')
 _LARGEST_NS = (1 << 63) - 1
 _LONGEST_NAME = 200
+_ROW = kind_of(ImportedRow)
 
 
 class _Observation(msgspec.Struct):
@@ -188,12 +192,18 @@ def read_documents(file: SourceFile) -> list[ImportedRun]:
     if not isinstance(runs, list):
         raise BadFile(f"{file.name} lists no runs", _HINT)
     return [
-        read_document(each, file, f"{file.name}, run {number}") for number, each in enumerate(runs, start=1)
+        run
+        for number, each in enumerate(runs, start=1)
+        for run in read_document(each, file, f"{file.name}, run {number}")
     ]
 
 
-def read_document(document: object, file: SourceFile, where: str) -> ImportedRun:
-    """Return the run of a document. Raises BadFile, naming `where` and the field, for anything else."""
+def read_document(document: object, file: SourceFile, where: str) -> list[ImportedRun]:
+    """Return the run of a document; what its rows make if it was imported from llama-bench.
+
+    Which run it is follows from its content alone, whatever it says. Raises BadFile, naming `where` and the field, for
+    anything else.
+    """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise BadFile(
             f"{where}: this is not a run of this version ({SCHEMA})", "export it again with this version"
@@ -201,15 +211,22 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
     try:
         fields: _Document = _printable(document)
         whole = msgspec.convert(fields, _Whole)
+        copied = [msgspec.convert(each.body, ImportedRow) for each in whole.observations if each.kind == _ROW]
+        if rows := [(where, each.fields) for each in copied if each.tool == TOOL]:
+            return runs_of(rows, file)
         run = _run_of(whole, _marked(whole.environment, file, document_sha256(fields)))
     except StoreError as error:
         raise BadFile(f"{where}: {error.message}", error.hint) from None
     except (msgspec.ValidationError, ValueError, ArithmeticError, UsageError) as error:
         raise BadFile(f"{where}: {sanitize(str(error))}", _HINT) from None
+    if any(each and not utc_text(each) for each in (whole.started_at, whole.finished_at)):
+        raise BadFile(f"{where}: its start or end is no time", _HINT)
     _check_chunks(whole.samples, where)
     if any(not 0 <= each.at_ns <= _LARGEST_NS or len(each.kind) > _LONGEST_NAME for each in whole.observations):
         raise BadFile(f"{where}: an observation has an invalid time or kind", _HINT)
-    return ImportedRun(run, [(each.at_ns, each.kind, each.body) for each in whole.observations], whole.samples)
+    return [
+        ImportedRun(run, [(each.at_ns, each.kind, each.body) for each in whole.observations], whole.samples)
+    ]
 
 
 def _run_of(whole: _Whole, environment: Environment) -> Run:
@@ -237,9 +254,7 @@ _HINT = "pass an unmodified file of `ggbench export --format json`"
 
 
 def _marked(environment: Environment | None, file: SourceFile, sha256: str) -> Environment:
-    """Return the environment marked as imported; a run imported before keeps its first mark."""
-    if environment is not None and environment.imported is not None:
-        return environment
+    """Return the environment marked as imported."""
     imported = Imported(
         tool=f"ggbench {environment.ggbench if environment else ''}".strip(),
         file=file.name,
@@ -250,21 +265,28 @@ def _marked(environment: Environment | None, file: SourceFile, sha256: str) -> E
 
 
 def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
-    seen = set()
+    seen, total_ns = set(), 0
     for chunk in chunks:
-        place, times = (chunk.series, chunk.first_position), (*chunk.step_ns, *chunk.sampler_ns, chunk.at_ns)
+        place, total_ns = (
+            (chunk.series, chunk.first_position),
+            total_ns + sum(chunk.step_ns) + sum(chunk.sampler_ns),
+        )
         is_valid = (
             0 < len(chunk.series) <= _LONGEST_NAME
-            and 0 < chunk.first_position <= _LARGEST_NS
+            and 0 < chunk.first_position <= MOST_TOKENS - len(chunk.step_ns)
             and place not in seen
             and len(chunk.sampler_ns) in (0, len(chunk.step_ns))
-            and all(0 <= each <= _LARGEST_NS for each in times)
+            and min((*chunk.step_ns, *chunk.sampler_ns), default=0) >= 0
+            and total_ns <= _LARGEST_NS
+            and 0 <= chunk.at_ns <= _LARGEST_NS
         )
         if not is_valid:
             raise BadFile(
                 f"{where}: the samples of {chunk.series!r} at {chunk.first_position} are invalid", _HINT
             )
         seen.add(place)
+    if chunks and not total_ns:
+        raise BadFile(f"{where}: all steps took 0 ns", _HINT)
 
 
 def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON

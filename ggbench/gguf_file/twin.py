@@ -19,7 +19,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ggbench.errors import BadFile, Unsupported, UsageError
-from ggbench.files import require_room
+from ggbench.files import remove_abandoned, require_room
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import RECURRENT_LAYERS, has_windows, is_between_attention
 from ggbench.gguf_file.ggml_types import tensor_bytes
@@ -37,8 +37,10 @@ from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile, TensorInfo, laye
 from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
-from ggbench.gguf_file.twin_writer import Progress, remove_abandoned, write_twin
+from ggbench.gguf_file.twin_writer import Progress, write_twin
+from ggbench.locks import held
 from ggbench.paths import forecasts_dir
+from ggbench.text import sanitize
 
 _FORMAT = 1
 """Version of the fill; a new one invalidates cached twins."""
@@ -136,11 +138,10 @@ def write_cached(planned: ModelFile, name: str, directory: Path, on_progress: Pr
     """Return the file of this twin in this folder, named after `name`; write it unless a complete one exists.
 
     Two processes may need the same twin at once: each writes its own, and the later replaces the earlier. Raises like
-    `write_twin`.
+    `write_twin`, and UsageError rather than replace a model that is no twin.
     """
     path = directory / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name).lstrip('.')}.gguf"
     if not _is_same(path, planned):
-        remove_abandoned(directory)
         write_twin(planned, path, on_progress)
     return path
 
@@ -200,6 +201,10 @@ def _is_same(path: Path, planned: ModelFile) -> bool:
         found = read_model_file(path)
     except BadFile:
         return False
+    if not found.is_twin:
+        raise UsageError(
+            f"{sanitize(str(path))} exists already and is no twin", "move it, or name another folder"
+        )
     return (
         found.file_bytes == planned.file_bytes
         and found.metadata.get(_FINGERPRINT) == planned.metadata[_FINGERPRINT]
@@ -302,8 +307,10 @@ _PREFIX = "twins-"
 
 @contextlib.contextmanager
 def twin_folder(parent: Path) -> Iterator[Path]:
-    """Yield a temporary folder for twins. Raises OSError."""
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as folder:
+    """Yield a temporary folder for twins, which is held meanwhile. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as folder, contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # without such locks, another process may remove it
+            stack.enter_context(held(Path(folder)))
         yield Path(folder)
 
 

@@ -8,18 +8,14 @@ adjacent rows are all different.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import shutil
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench.errors import UsageError
-from ggbench.files import PART_SUFFIX, disk_errors, make_folders, require_room, take_name, written_aside
+from ggbench.files import disk_errors, make_folders, require_room, take_name, written_aside
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
 from ggbench.gguf_file.header import encode_header, n_padding
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
@@ -30,8 +26,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with the bytes written and the total bytes."""
 
-_ABANDONED_S = 86_400
-"""What is temporary and has not been modified for this long belongs to a killed process: a forecast takes minutes."""
 _REPORT_BYTES = 16 << 20
 
 _BLOCK = 256
@@ -64,7 +58,7 @@ def write_twin(
     with disk_errors(path.parent):
         make_folders(path.parent)
         with written_aside(path) as part:
-            with part.open("xb") as file:
+            with part.open("wb") as file:
                 report_at = 0
                 for chunk in _pieces(planned, header.data):
                     file.write(chunk)
@@ -77,14 +71,6 @@ def write_twin(
                 part.replace(path)
     if on_progress is not None:
         on_progress(header.file_bytes, header.file_bytes)
-
-
-def remove_abandoned(folder: Path, pattern: str = f".*{PART_SUFFIX}") -> None:
-    """Delete what killed processes left in this folder: files, or folders of them; one that cannot be removed stays."""
-    for left in folder.glob(pattern):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > _ABANDONED_S:
-                (shutil.rmtree if left.is_dir() else os.remove)(left)
 
 
 def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:

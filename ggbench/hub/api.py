@@ -13,13 +13,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from ggbench.errors import BadFile, NetworkError
+from ggbench.files import read_bounded
 from ggbench.hub.access import HubAccess, error_for_response, hub_errors, retry_after_s
 from ggbench.hub.repo_records import RepoFile
 from ggbench.text import shorten
@@ -108,15 +109,11 @@ def fetch_json(url: str, kind: type[_Document], *, repo: str, doing: str, params
     Raises like `send_request`, and NetworkError if the response does not match `kind`.
     """
 
-    def read(response: httpx2.Response) -> bytearray:
-        body = bytearray()
-        for chunk in response.iter_bytes():
-            body += chunk
-            if len(body) > _MAX_RESPONSE_BYTES:
-                raise NetworkError(
-                    f"the Hub's response exceeds {format_bytes(_MAX_RESPONSE_BYTES)} while {doing}",
-                    _UNEXPECTED_HINT,
-                )
+    def read(response: httpx2.Response) -> bytes:
+        body = read_bounded(response.iter_bytes(), _MAX_RESPONSE_BYTES)
+        if body is None:
+            what = f"the Hub's response exceeds {format_bytes(_MAX_RESPONSE_BYTES)} while {doing}"
+            raise NetworkError(what, _UNEXPECTED_HINT)
         return body
 
     body = send_request(url, read, repo=repo, doing=doing, params=params)
@@ -147,6 +144,7 @@ def _retry_pause_s(response: httpx2.Response, pause_s: float, max_pause_s: float
 RETRY_STATUSES = (408, 429, 500, 502, 503, 504)
 """Statuses for which a retry may succeed."""
 CONNECT_TIMEOUT_S = 10.0
+_MAX_REDIRECTS, _MAX_REDIRECT_BYTES = 10, 64 << 10
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
@@ -233,27 +231,37 @@ def open_response(
     params: Iterable[tuple[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[httpx2.Response]:
-    """Open the response to a GET request, whatever its status. Raises Stopped, and like httpx2."""
+    """Open the response to a GET request, whatever its status. Raises Stopped, and like httpx2.
+
+    Redirects are followed here, as httpx2 would read the body of each, however long.
+    """
     import httpx2
     from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers
 
-    request = get_session().stream(
+    session = get_session()
+    request = session.build_request(
         "GET",
         url,
         params=list(params) or None,
         headers={**build_hf_headers(), **(headers or {})},
         timeout=httpx2.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S),
-        follow_redirects=True,
     )
-    with ExitStack() as stack:
+    for _ in range(_MAX_REDIRECTS):
         try:
-            response = stack.enter_context(request)
+            response = session.send(request, stream=True, follow_redirects=False)
         except RuntimeError:
             # huggingface_hub closes the session shared by all threads when one of them cannot connect.
             raise httpx2.ReadError("the session was closed") from None
-        stack.enter_context(stop.attached_to(response))
-        yield response
+        with closing(response), stop.attached_to(response):
+            if not response.has_redirect_location:
+                yield response
+                return
+            read_bounded(response.iter_raw(), _MAX_REDIRECT_BYTES)  # so that its connection serves again
+        if response.next_request is None:
+            break
+        request = response.next_request
+    raise httpx2.TooManyRedirects("no redirect led to a file")
 
 
 def range_headers(begin: int, end: int) -> dict[str, str]:

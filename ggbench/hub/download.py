@@ -99,6 +99,10 @@ class _Job(msgspec.Struct, frozen=True):
         is_file = not self.link.is_symlink() and file_bytes(self.link) == self.file.n_bytes
         return is_file or file_bytes(self.blob) == self.file.n_bytes
 
+    def arrived_bytes(self) -> int:
+        """Return the bytes of its parts, also of huggingface_hub's own."""
+        return sum(file_bytes(part) or 0 for part in self.blob.parent.glob(f"{self.blob.name}*"))
+
     @property
     def missing_bytes(self) -> int:
         return 0 if self.is_complete else max(0, self.file.n_bytes - (file_bytes(self.part) or 0))
@@ -169,7 +173,7 @@ class _Download(msgspec.Struct, frozen=True):
         self.on_progress(tuple(progress))
 
     def _process(self, job: _Job) -> None:
-        with locked(job.lock, self.stop.check):
+        with locked(job.lock, self.stop.check, job.arrived_bytes):
             if not job.is_complete:
                 self._fill(job)
             _link(job.blob, job.link)
@@ -203,18 +207,17 @@ def _link(blob: Path, link: Path) -> None:
         if not blob.exists() or (link.exists() and link.samefile(blob)):
             return
         make_folders(link.parent)
-        aside = link.with_name(f"{blob.name[:16]}.{os.getpid()}.link")
         try:
             if constants.HF_HUB_DISABLE_SYMLINKS:
                 raise OSError(errno.ENOTSUP, "links are disabled")
-            aside.unlink(missing_ok=True)
-            aside.symlink_to(os.path.relpath(blob, link.parent))
+            link.unlink(missing_ok=True)
+            link.symlink_to(os.path.relpath(blob, link.parent))
+        except FileExistsError:
+            pass  # another process has linked it
         except OSError as error:
             if error.errno not in _SYMLINK_UNSUPPORTED:
                 raise
             blob.replace(link)
-        else:
-            aside.replace(link)
         sync_folder(link.parent)
 
 

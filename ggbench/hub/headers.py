@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from typing import TYPE_CHECKING
 
+from ggbench import __version__
 from ggbench.errors import BadFile, GgbenchError, NetworkError
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.header import assemble, shard_count
@@ -72,6 +73,8 @@ class _Reader:
 
     def __init__(self, access: HubAccess, listing: RepoListing) -> None:
         self.stop = Stop()
+        self._wasted_bytes = 0
+        """Bytes fetched of headers that were broken."""
         self._access = access
         self._listing = listing
 
@@ -95,27 +98,44 @@ class _Reader:
         return assemble(headers, f"{self._listing.repo} {label}")
 
     def _read_file(self, file: RepoFile) -> Header:
-        path = self._access.headers_dir / f"{file.etag}.gguf-header"
-        raw = get_cached(path)
-        if raw is not None:
+        folder, name = self._access.headers_dir, file.etag
+        path, broken = folder / f"{name}.gguf-header", folder / f"{name}.{__version__}.broken"
+        if (raw := get_cached(path)) is not None:
             return read_header(io.BytesIO(raw), file.n_bytes, file.path)
+        if (known := get_cached(broken)) is not None:
+            raise BadFile(known.decode(), _BROKEN_HINT)
+        if self._wasted_bytes > MAX_HEADER_BYTES:
+            raise BadFile(f"{sanitize(file.path)} was left out: headers of its repo are broken", _BROKEN_HINT)
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
-        header = read_header(source, file.n_bytes, file.path)
+        try:
+            header = read_header(source, file.n_bytes, file.path)
+        except BadFile as error:
+            self._wasted_bytes += len(source.held)
+            if len(source.held) >= FIRST_BYTES:  # not to be fetched again
+                put_cached(broken, sanitize(error.message).encode())
+            raise
         put_cached(path, header.raw)
         return header
 
 
 FIRST_BYTES = 1 << 20
 """Enough for the header of a model with a small vocabulary, and of every shard except the first."""
-MAX_HEADER_BYTES = 64 << 20
-"""Four times the largest known header: 262,144 tokens with their merges take about 15 MiB."""
+MAX_HEADER_BYTES = 32 << 20
+"""Twice the largest known header: 262,144 tokens with their merges take about 15 MiB. Also of all broken ones of a repo
+together, as four are read at once."""
+_BROKEN_HINT = "use another quant, or download the file and give its path"
 
 
 class RangeSource:
     """The first bytes of a file at one commit of a repo, fetched on demand."""
 
     def __init__(
-        self, access: HubAccess, repo: str, commit: str, file: RepoFile, stop: Stop | None = None
+        self,
+        access: HubAccess,
+        repo: str,
+        commit: str,
+        file: RepoFile,
+        stop: Stop | None = None,
     ) -> None:
         access.require_network(f"reading the header of {sanitize(file.path)}")
         self._repo = repo

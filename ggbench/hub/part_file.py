@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from ggbench.hub.api import (
     send_request,
 )
 from ggbench.hub.repo_records import RepoFile
+from ggbench.locks import wait_for
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
@@ -41,6 +42,8 @@ OTHER_FOLDER_HINT = f"choose another folder with HF_HUB_CACHE; {RESUME_HINT}"
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
 """Interval at which a wait for a lock calls `check`."""
+_LOCK_LIMIT_S = 600.0
+"""Longer than it takes to hash a file of 50 GB on a slow disk."""
 
 
 class PartFile:
@@ -110,23 +113,32 @@ def file_bytes(path: Path) -> int | None:
 
 
 @contextmanager
-def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
-    """Hold a lock file at `path`, compatible with huggingface_hub's. Calls `check` while waiting, which may raise."""
+def locked(
+    path: Path, check: Callable[[], None], progress: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """Hold a lock file at `path`, compatible with huggingface_hub's. Calls `check` while waiting, which may raise.
+
+    Raises NetworkError if another program holds it for 10 minutes in which `progress` returned the same.
+    """
     from filelock import Timeout
     from huggingface_hub.utils import WeakFileLock
 
     with disk_errors(path.parent, OTHER_FOLDER_HINT):
         path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        check()
-        lock = WeakFileLock(path, timeout=_POLL_S)
-        with disk_errors(path.parent, OTHER_FOLDER_HINT), suppress(Timeout):
-            lock.__enter__()
-            break
-    try:
+    with ExitStack() as stack:
+
+        def enter() -> bool:
+            check()
+            with disk_errors(path.parent, OTHER_FOLDER_HINT), suppress(Timeout):
+                stack.enter_context(WeakFileLock(path, timeout=_POLL_S))
+                return True
+            return False
+
+        what = f"another program that downloads the same file (lock: {sanitize(str(path))})"
+        if not wait_for(enter, what, limit_s=_LOCK_LIMIT_S, pause_s=0, progress=progress):
+            minutes = f"{_LOCK_LIMIT_S / 60:.0f} minutes"
+            raise NetworkError(f"{what} received nothing for {minutes}", "end it, then try again")
         yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def _content_hash(descriptor: int, file: RepoFile, check: Callable[[], None]) -> str:

@@ -17,7 +17,7 @@ from ggbench.errors import UsageError
 from ggbench.models.catalog import HUB_REPO
 from ggbench.paths import expand_path, path_exists
 from ggbench.plugins import load_plugin, plugin_names
-from ggbench.text import in_words, sanitize, shorten
+from ggbench.text import in_words, sanitize, shorten, without_password
 
 MAIN = "main"
 """Default revision of a repo."""
@@ -129,7 +129,7 @@ def _parse(text: str) -> ModelRef:
     text = _normalize(text)
     if "://" in text:
         if not is_url(text):
-            raise UsageError(f"{sanitize(text)!r} is not the URL of a server", _forms())
+            raise UsageError(f"{sanitize(without_password(text))!r} is not the URL of a server", _forms())
         return ModelRef("server", Address.parse(text).base_url, label=sanitize(text))
     if text.lower().startswith(("hf:", "twin:")):
         return _parse_prefixed(text)
@@ -243,7 +243,10 @@ def parse_address(text: str) -> str | None:
         file = "/".join(parts[4:])
     is_repo = parts[0] not in _RESERVED_NAMES and HUB_REPO.fullmatch(re.split(r"[@:]", repo)[0])
     if not is_repo or (file and not file.lower().endswith(".gguf")):
-        raise UsageError(f"{shorten(text, 100)!r} is not the page of a model repo or of a GGUF", _ADDRESS_FORMS)
+        raise UsageError(
+            f"{shorten(without_password(text), 100)!r} is not the page of a model repo or of a GGUF",
+            _ADDRESS_FORMS,
+        )
     return f"{repo}{at}:{file}" if file else f"{repo}{at}"
 
 
@@ -265,7 +268,8 @@ def _without_host(text: str) -> str | None:
         return text[match.end() :]
     if _SCHEME.match(text) and re.split(r"[?#]", text)[0].lower().endswith(".gguf"):
         raise UsageError(
-            f"{shorten(text, 100)!r} is the URL of a file, but not of the Hub", "download it, and give its path"
+            f"{shorten(without_password(text), 100)!r} is the URL of a file, but not of the Hub",
+            "download it, and give its path",
         )
     return None
 

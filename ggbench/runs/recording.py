@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -19,6 +20,7 @@ from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.runs.machine_use import Span, gpu_spills, machine_changes, others_share, summarize_gpus
 from ggbench.runs.reading_log import ReadingLog
 from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.connection import BUSY_TIMEOUT_S
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenChunks, TokenTimes
@@ -247,10 +249,12 @@ class PromptTiming(msgspec.Struct, frozen=True):
 
 
 _STORE_EVERY_S = 1.0
+_STORE_WAIT_S = 0.25
+"""How long storing waits for another program while something is measured; at the end it waits for longer."""
 
 
 class Recorder:
-    """The recorder of a run. If the store fails, the run is not stored, but the measurement continues."""
+    """The recorder of a run. What the store does not take is tried again with what follows, and at the end."""
 
     def __init__(self, head: RunHead, store: Store | None, readings: ReadingLog) -> None:
         self.recording = Recording(head)
@@ -261,20 +265,18 @@ class Recorder:
         self.has_begun = False
         self._store = store
         self._readings = readings
-        self._n_stored: dict[str, int] = {}
-        self._stored_at = time.monotonic()
+        self._waiting: deque[Callable[[Store, int], object]] = deque()
+        """What is to be stored, in order."""
+        self._tried_at = 0.0
+        self._n_recorded: dict[str, int] = {}
+        self._recorded_at = time.monotonic()
         self._arrived_ns = 0
         self._pid: int | None = None
 
     def begin(self, head: RunHead) -> None:
         """Open a run in the store, so that even a killed run is kept; earlier observations are stored with it."""
         self.has_begun, self.recording.head = True, head
-        try:
-            self.run_id = None if self._store is None else self._store.begin(head)
-        except StoreError as error:
-            self._give_up(error)
-        readings = [Observation(each.at_ns, each) for each in self.recording.readings]
-        self._write_observations([*self.recording.observations, *readings])
+        self._store_waiting(_STORE_WAIT_S)
 
     def observe(self, body: object) -> None:
         """Keep a record; its type determines its kind in the store."""
@@ -295,16 +297,16 @@ class Recorder:
         if kept.position and steps.first_position != kept.position[-1] + 1:
             self.flush()  # and it ends if positions are not consecutive
         kept.extend(steps.first_position, steps.step_ns, steps.sampler_ns)
-        if time.monotonic() - self._stored_at >= _STORE_EVERY_S:
+        if time.monotonic() - self._recorded_at >= _STORE_EVERY_S:
             self.flush()
         self.keep_readings()
 
     def flush(self) -> None:
-        self._stored_at = time.monotonic()
+        self._recorded_at = time.monotonic()
         for name, series in self.recording.series.items():
-            start, end = self._n_stored.get(name, 0), len(series.step_ns)
+            start, end = self._n_recorded.get(name, 0), len(series.step_ns)
             if start < end:
-                self._n_stored[name] = end
+                self._n_recorded[name] = end
                 step_ns, sampler_ns = series.step_ns[start:end], series.sampler_ns[start:end]
                 self._write_chunk(name, series.position[start], step_ns, sampler_ns)
 
@@ -335,7 +337,10 @@ class Recorder:
             self.observe(WorkerPeak(peak_bytes))
 
     def finish(self, run: Run) -> None:
-        self._write(lambda store, run_id: store.finish(run_id, run))
+        """Store how a run that has begun ended, and what waits."""
+        if self.has_begun:
+            self._waiting.append(lambda store, run_id: store.finish(run_id, run))
+            self._store_waiting(BUSY_TIMEOUT_S)
 
     def _write_chunk(self, series: str, first: int, step_ns: array[int], sampler_ns: array[int]) -> None:
         at_ns = self._arrived_ns
@@ -345,19 +350,34 @@ class Recorder:
         )
 
     def _write_observations(self, observations: list[Observation]) -> None:
-        if observations:
-            rows = [(each.at_ns, kind_of(type(each.body)), each.body) for each in observations]
-            self._write(lambda store, run_id: store.append_observations(run_id, rows))
+        rows = [(each.at_ns, kind_of(type(each.body)), each.body) for each in observations]
+        self._write(lambda store, run_id: store.append_observations(run_id, rows))
 
     def _write(self, write: Callable[[Store, int], object]) -> None:
-        if self._store is None or self.run_id is None:
+        """Store something after all that waits, but after a failure only once a second."""
+        self._waiting.append(write)
+        is_due = self.store_error is None or time.monotonic() - self._tried_at >= _STORE_EVERY_S
+        if self.has_begun and is_due:
+            self._store_waiting(_STORE_WAIT_S)
+
+    def _store_waiting(self, wait_s: float) -> None:
+        if self._store is None:
+            self._waiting.clear()
             return
+        self._store.wait_at_most(wait_s)
         try:
-            write(self._store, self.run_id)
-        except UnknownName:  # deleted from another container, which does not see our process
+            if self.run_id is None:
+                self.run_id = self._store.begin(self.recording.head)
+            while self._waiting:
+                self._waiting[0](self._store, self.run_id)
+                self._waiting.popleft()
+            self.store_error = None
+        except UnknownName:
+            what = f"run {self.run_id} was deleted while it was measured"
+            self.store_error = StoreError(what, "measure it again: nothing of it is stored")
             self._store = self.run_id = None
         except StoreError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: StoreError) -> None:
-        self._store, self.store_error = None, error
+            self.store_error, self._tried_at = error, time.monotonic()
+        finally:
+            if self._store is not None:
+                self._store.wait_at_most()

@@ -113,10 +113,10 @@ def read_observations(store: Store, stored: StoredRun) -> Recording:
     observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
     types: dict[str, type[object]] = {kind_of(each): each for each in observed}
     for each in store.load_observations(stored.run_id):
-        body, _ = decode(each.body_json, types.get(each.kind, object))
+        body = decode(each.body_json, types[each.kind])[0] if each.kind in types else None
         if isinstance(body, MachineReading):
             recording.readings.append(body)
-        elif each.kind in types and body is not None:
+        elif body is not None:
             recording.observations.append(Observation(each.at_ns, body))
     return recording
 

@@ -135,6 +135,9 @@ def main(way: str, *flags: str) -> None:
             os.kill(os.getpid(), signal.SIGILL)
         case "silent":
             time.sleep(3600)
+        case "floods on":
+            while True:
+                _say("0.00.000.001 I a line\n" * 1000)
     spec_type = flags[flags.index("--spec-type") + 1] if "--spec-type" in flags else ""
     if spec_type and way == "older":
         _say("error: invalid argument: --spec-type", 1)

@@ -1,5 +1,8 @@
 import json
+import threading
+from array import array
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,9 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import ChunkScores
+from ggbench.formats.imported_run import MOST_LISTS
 from ggbench.formats.importing import Kept, keep, read_runs
+from ggbench.formats.llama_bench_export import export_run
 from ggbench.formats.run_document import as_json
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
@@ -154,6 +159,14 @@ def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) 
         (lambda run: run["samples"].append(run["samples"][0]), "are invalid"),
         (lambda run: run["samples"][0]["step_ns"].__setitem__(0, -1), "are invalid"),
         (lambda run: run["samples"][0].update(first_position=0), "are invalid"),
+        (lambda run: run["samples"][0].update(first_position=(1 << 63) - 1), "are invalid"),
+        (lambda run: run["samples"][0]["step_ns"].__setitem__(0, (1 << 63) - 1), "are invalid"),
+        (
+            lambda run: [each.update(step_ns=[0] * len(each["step_ns"]), sampler_ns=[]) for each in run["samples"]],
+            "took 0 ns",
+        ),
+        (lambda run: run.update(started_at="0001-01-01T00:00:00+14:00"), "its start or end is no time"),
+        (lambda run: run.update(finished_at="soon"), "its start or end is no time"),
         (lambda run: run["observations"].append({"at_ns": 1}), "`$.observations["),
     ],
 )
@@ -190,3 +203,56 @@ def test_what_is_no_file_of_runs_is_one_clear_error(text: str, expected: str, tm
 
     with pytest.raises(BadFile, match=expected):
         list(read_runs(path))
+
+
+def test_a_file_that_names_itself_another_does_not_keep_that_out(
+    store: Store, other: Store, tmp_path: Path, read: ReadRuns
+) -> None:
+    """Which run it is follows from its content: a genuine one comes in beside a made one that has its hash."""
+    (genuine, *_) = read("llama-bench.json")
+    run_id = keep(store, [genuine])[0].run_id
+    document = json.loads("".join(as_json(store, [store.load_run(run_id)])))
+    (run,) = document["runs"]
+    made = {**run, "environment": run["environment"] | {"imported": msgspec.to_builtins(genuine.mark)}}
+    made["observations"] = [each for each in run["observations"] if each["kind"] != "imported_row"]
+    (tmp_path / "made.json").write_text(json.dumps(document | {"runs": [made]}))
+    assert [each.is_new for each in keep(other, list(read_runs(tmp_path / "made.json")))] == [True]
+    assert [each.is_new for each in keep(other, [genuine])] == [True]
+    run["result"]["n_gen"] = 7  # beside its true rows
+    (tmp_path / "made.json").write_text(json.dumps(document))
+    (again,) = keep(other, list(read_runs(tmp_path / "made.json")))
+    assert not again.is_new and read_run(other, other.load_run(again.run_id)).result == genuine.run.result
+
+
+def test_imports_at_once_store_a_run_once(tmp_path: Path, read: ReadRuns) -> None:
+    runs, path, together = read("llama-bench.json"), tmp_path / "shared.sqlite", threading.Barrier(4)
+    Store.open(path).close()
+
+    def import_all(_: int) -> list[bool]:
+        with Store.open(path) as opened:
+            together.wait()
+            return [each.is_new for each in keep(opened, runs)]
+
+    with ThreadPoolExecutor(4) as pool:
+        kept = list(pool.map(import_all, range(4)))
+    assert sorted(kept) == [[False] * len(runs)] * 3 + [[True] * len(runs)]
+    with Store.open(path) as opened:
+        assert opened.count_runs()[0] == len(runs)
+
+
+def test_a_file_of_a_million_empty_lists_is_refused(tmp_path: Path) -> None:
+    """It is small on the disk, and would take a hundred times as much memory."""
+    path = tmp_path / "x.json"
+    path.write_text('{"schema": "ggbench.runs/1", "runs": [' + "[]," * (MOST_LISTS + 1) + "[]]}")
+    with pytest.raises(BadFile, match="lists"):
+        list(read_runs(path))
+
+
+def test_steps_that_took_no_time_are_exported_as_no_row(store: Store) -> None:
+    """Two tokens of a server may arrive in one read."""
+    run_id = measured.put_run(store, measured.start())
+    stored = store.load_run(run_id)
+    recording = read_recording(store, stored)
+    for series in recording.series.values():
+        series.step_ns = array("q", [0] * len(series.step_ns))
+    assert export_run(read_run(store, stored), recording).rows == ()

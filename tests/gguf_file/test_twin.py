@@ -10,14 +10,16 @@ import msgspec.structs
 import numpy as np
 import pytest
 
-from ggbench.files import PART_SUFFIX
+from ggbench.errors import UsageError
+from ggbench.files import remove_abandoned
 from ggbench.gguf_file import quantizer
-from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.quantizer import _dry_run
 from ggbench.gguf_file.twin import cached_twin, plan_twin, scaled, twin_of
-from ggbench.gguf_file.twin_writer import remove_abandoned, write_twin
+from ggbench.gguf_file.twin_writer import write_twin
+from ggbench.locks import held
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import load_published
 from tests.conftest import TINY
@@ -134,15 +136,6 @@ def test_two_at_once_both_get_their_twin(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [found[0]]
 
 
-def test_leavings_of_a_killed_writer_go_with_the_next_twin(tmp_path: Path) -> None:
-    old, fresh = (tmp_path / f".{name}{PART_SUFFIX}" for name in ("old", "fresh"))
-    old.touch()
-    fresh.touch()
-    os.utime(old, (0, 0))
-    cached_twin("tiny", DENSE, "q4_0", tmp_path)
-    assert not old.exists() and fresh.exists()
-
-
 @pytest.mark.llama
 @pytest.mark.parametrize(("hyper", "quant"), [(DENSE, "q4_k_m"), (TIED, "q2_k"), (MOE, "q4_k_m"), (MOE, "f16")])
 def test_llama_cpp_decodes_a_twin(hyper: Hyperparameters, quant: str, tmp_path: Path) -> None:
@@ -201,17 +194,26 @@ def _logits(path: Path, tokens: list[int]) -> list[float]:
         llama_cpp.llama_log_set(before, user_data)
 
 
-def test_the_twins_of_a_killed_process_are_removed_once_they_are_old(tmp_path: Path) -> None:
-    old, fresh, other = (tmp_path / name for name in ("twins-old", "twins-fresh", "other"))
-    for folder in (old, fresh, other):
+def test_the_twins_of_a_killed_process_are_removed_unless_they_are_held(tmp_path: Path) -> None:
+    left, living, other = (tmp_path / name for name in ("twins-left", "twins-living", "other"))
+    for folder in (left, living, other):
         folder.mkdir()
         (folder / "twin-0.gguf").touch()
-    for folder in (old, other):
-        os.utime(folder, (0, 0))
     (tmp_path / "twins-link").symlink_to(other)
-    remove_abandoned(tmp_path, "twins-*")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "twins-fresh", "twins-link"]
+    with held(living):
+        remove_abandoned(tmp_path, "twins-*")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "twins-link", "twins-living"]
     assert (other / "twin-0.gguf").exists()
+
+
+def test_a_twin_replaces_no_model_of_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "tiny-q8_0.gguf"
+    real = build_model(TINY, "tiny")
+    path.write_bytes(encode_header(real.metadata, real.tensors).data + bytes(real.file_bytes))
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="is no twin"):
+        cached_twin("tiny", TINY, "q8_0", tmp_path)
+    assert path.read_bytes() == before
 
 
 def test_a_published_size_leaves_the_float_tensors_as_they_are() -> None:

@@ -44,7 +44,8 @@ def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
         row.tried -= 1
         after = samples_by_run()
         if theirs := [str(run_id) for run_id in after if run_id not in before]:
-            for words in (["results"], ["results", "show", theirs[0]], ["compare", *theirs[:2], "1"], ["export", "1"]):
+            exports = [["export", *theirs, "--format", form] for form in ("llama-bench", "csv", "json")]
+            for words in (["results"], ["results", "show", theirs[0]], ["compare", *theirs[:2], "1"], *exports):
                 row.run(f"{label}, {words[0]}", *words)
                 row.tried -= 1
             with Store.open() as store:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from ggbench import paths
+from ggbench import files, paths
 from ggbench.errors import GgbenchError
+from ggbench.files import PART_SUFFIX
 from ggbench.gguf_file.header import read_model_file
 from tests.fakes.llama_server import install
 from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
@@ -63,7 +64,7 @@ def kills_of_servers(n: int, draw: random.Random, model: Path, folder: Path) -> 
     folder.mkdir(parents=True, exist_ok=True)
     real = os.environ.get("LLAMA_SERVER") or install(folder)
     program = folder / "named"  # the alias names every process of it
-    program.write_text(f"#!/bin/sh\nexec '{real}' --alias '{program}' \"$@\"\n")
+    program.write_text(f"#!/bin/sh\n'{real}' --alias '{program}' \"$@\"\nexit $?\n")  # a tree of processes
     program.chmod(0o755)
     words = ["decode", str(model), "-t", "1", "--bandwidth", "20GB/s", "--engine", f"llama-server={program}", "-n"]
     for way, (moment, (n_gen, within_s)) in itertools.islice(
@@ -142,6 +143,7 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
             _stop(row, label, way, words, _seconds(after_s), is_handled=after_s > _HANDLED_AFTER_S)
             check_store(row, label, before)
             _check_files(row, label, folder, {old, content}, is_whole)
+            _check_left(row, label, folder)
             if "--force" in words and not Path(words[-2]).exists():
                 row.lost_bytes += len(old)
                 row.fault(f"{label}: the file that it was to replace is gone")
@@ -153,6 +155,15 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
                 row.unverified_bytes += blob.stat().st_size
                 row.fault(f"{blob.name} has a name that is not its hash")
     return row
+
+
+def _check_left(row: Trials, label: str, folder: Path) -> None:
+    """Have the next command that writes there remove what the kill left."""
+    if any(folder.glob(f".*{PART_SUFFIX}")):
+        files._remove_left.cache_clear()  # as in a new process
+        ggbench("export", "1", "-o", str(folder / "next.json"))
+        if left := list(folder.glob(f".*{PART_SUFFIX}")):
+            row.fault(f"{label}: {left[0].name} stayed")
 
 
 def _check_files(row: Trials, label: str, folder: Path, known: set[bytes], is_whole: Callable[[Path], bool]) -> None:

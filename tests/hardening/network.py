@@ -54,6 +54,10 @@ FAULTS: dict[str, Fault] = {
     "JSON of another shape": Says(json.dumps([{"path": {"a": "\x1b[2J"}, "size": "many"}]).encode()),
     "JSON without end": Says(b"[" * 200_000),
     "a redirect in a circle": Says(b"", 302, headers={"Location": "/org/faulty-GGUF/resolve/main/m-q4_1.gguf"}),
+    "redirects in a circle, each of 16 MiB": Says(
+        bytes(16 << 20), 302, headers={"Location": "/org/faulty-GGUF/resolve/main/m-q4_1.gguf"}
+    ),
+    "an error of 16 MiB": Says(bytes(16 << 20), 500),
     "a redirect to a file": Says(b"", 302, headers={"Location": "file:///etc/passwd"}),
 }
 """Each is tried once, and for as long as the command runs."""

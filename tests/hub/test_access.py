@@ -1,6 +1,7 @@
 """Hub configuration from the environment, and the errors for its responses."""
 
 import errno
+import tracemalloc
 from pathlib import Path
 
 import httpx2
@@ -11,6 +12,8 @@ from ggbench.errors import GgbenchError, NetworkError, UnknownName, UsageError
 from ggbench.hub import api
 from ggbench.hub.access import HubAccess, hub_errors
 from ggbench.hub.listing import list_repo
+from ggbench.models.reference import parse_model
+from ggbench.text import without_password
 from tests.fakes.hub import Fault, Gated, Hang, Says, TestHub, TooMany, Unavailable
 
 REPO = "org/name"
@@ -131,3 +134,39 @@ def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch:
     with pytest.raises(NetworkError, match="in time"):
         list_repo(access, REPO)
     assert len(hub.requests) == len(api.BACKOFF_S) + 1
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://user:pw@host/x", "https://***@host/x"), ("user:pw@host", "***@host"), ("hf_key@host", "***@host"),
+        ("https://user:p/w@host", "https://***@host"), ("https://user:p@w@host", "https://***@host"),
+        ("https://huggingface.co/org/name@rev", "https://huggingface.co/org/name@rev"),
+        ("org/name@r:q4", "org/name@r:q4"),
+    ],
+)  # fmt: skip
+def test_no_message_has_the_password_of_an_address(address: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert without_password(address) == shown
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    said = []
+    for call in (HubAccess.from_environment, lambda: parse_model(f"ftp://{address}/x")):
+        try:
+            call()
+        except GgbenchError as error:
+            said.append(error.message)
+    assert not any(secret in text for text in said for secret in ("pw", "p/w", "p@w", "hf_key"))
+
+
+def test_the_body_of_a_redirect_is_not_read_whatever_its_length(
+    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add_repo(REPO, GGUF)
+    hub.fail(
+        "/api/*", Says(bytes(32 << 20), 302, headers={"Location": "/api/models/org/name/revision/main?blobs=true"})
+    )
+    tracemalloc.start()
+    try:
+        assert list_repo(access, REPO).repo == REPO
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()

@@ -181,3 +181,18 @@ def test_a_header_that_cannot_be_kept_is_read(access: HubAccess, hub: TestHub, t
     access.headers_dir.write_text("a file")
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     assert read_variant_header(access, listing, listing.variants[0]).architecture == "qwen2"
+
+
+def test_a_repo_of_broken_headers_costs_a_bounded_number_of_bytes_once(
+    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headers, "MAX_HEADER_BYTES", 3 << 20)
+    long = encode_header({**SHAPE, "tokenizer.ggml.scores": [0.5] * (1 << 19)}, [tensor("token_embd.weight", 8)]).data
+    broken = {f"m{n}-q{n}_0.gguf": long[:-200] + b"\xff" * (400 + n) for n in range(9)}
+    listing = list_files(access, hub, broken)
+    sent: list[int] = []
+    for _ in range(4):
+        reads = read_headers(access, listing, listing.variants)
+        assert all(isinstance(read, BadFile) and read.hint for read in reads)
+        sent.append(hub.sent_bytes() - sum(sent))
+    assert len(long) < sent[0] < 5 * len(long) and sent[-1] == 0

@@ -22,6 +22,7 @@ import msgspec
 from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.messages import LOG_HINT, Post, error_text
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UsageError
+from ggbench.files import read_bounded
 from ggbench.text import shorten
 
 if TYPE_CHECKING:
@@ -229,14 +230,11 @@ def _transport_error(url: str, error: Exception) -> GgbenchError:
 
 def _read(response: httpx2.Response) -> bytes:
     """Return a body. Raises ServerFailed for one of more than 16 MiB."""
-    body = bytearray()
-    for chunk in response.iter_raw():
-        body += chunk
-        if len(body) > _MAX_DOCUMENT_BYTES:
-            raise ServerFailed(
-                f"the server sent a document of more than {_MAX_DOCUMENT_BYTES >> 20} MiB", _URL_HINT
-            )
-    return bytes(body)
+    body = read_bounded(response.iter_raw(), _MAX_DOCUMENT_BYTES)
+    if body is None:
+        what = f"the server sent a document of more than {_MAX_DOCUMENT_BYTES >> 20} MiB"
+        raise ServerFailed(what, _URL_HINT)
+    return body
 
 
 def _lines(response: httpx2.Response) -> Iterator[tuple[int, bytes]]:

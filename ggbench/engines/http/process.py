@@ -8,8 +8,6 @@ import contextlib
 import re
 import secrets
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -25,6 +23,7 @@ from ggbench.engines.http import server_log
 from ggbench.engines.http.client import Client
 from ggbench.engines.http.config import LlamaServerConfig
 from ggbench.engines.http.endpoint import Address
+from ggbench.engines.http.keeper import KeptProgram
 from ggbench.engines.http.program import (
     NAME,
     describe_build,
@@ -41,12 +40,13 @@ from ggbench.machine.host import count_oom_kills, has_oom_kills_since
 from ggbench.text import shorten
 
 _HOST = "127.0.0.1"
-_MAX_LOG_LINES = 20_000
-"""Lines kept of a load; a log of every tensor has some thousands."""
+_MAX_LOG_BYTES = 8 << 20
+"""Bytes kept of a load's log, each line with those of a string; a log of every tensor has some thousand lines."""
 _TAIL_LINES = 200
 _MAX_LINE_BYTES = 1 << 16
 _POLL_S = 0.05
 _END_S = 10.0
+_LINE_OVERHEAD = 64
 _DYING_S = 1.0
 _PREFIX = re.compile(r"^\d+\.\d+\.\d+\.\d+ [A-Z] ")
 """llama-server's prefix of a line: time, level."""
@@ -66,18 +66,11 @@ class ServerProcess:
         self.n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams
         """The context that it is started with, of all slots."""
         self._n_oom_kills = count_oom_kills()
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ggbench.engines.http.keeper", *self._command(source)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=program_environment({"LLAMA_API_KEY": self._key}),
-            start_new_session=True,  # ggbench handles Ctrl-C and decides about the server
-        )
-        self.pid: int | None = None
+        self._kept = KeptProgram(self._command(source), program_environment({"LLAMA_API_KEY": self._key}))
         self._port: int | None = None
         """None until its log names it."""
         self.load_log: list[str] = []
+        self._log_bytes = 0
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._is_loading = True
         self._read_at = time.monotonic()
@@ -98,6 +91,11 @@ class ServerProcess:
         )
         words = [*program, "-m", str(_with_tokens(source.path)), *given, "--host", _HOST, "--port", "0"]
         return [*words, *(["-lv", "4"] if self.build.can_trace else []), *own]
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process to measure; None if it has ended."""
+        return self._kept.pid
 
     @property
     def address(self) -> Address:
@@ -146,9 +144,8 @@ class ServerProcess:
     def ending(self, stage: Stage) -> Ending:
         """Return how the ended server ended, by the cause in its log."""
         self._reader.join(_END_S)
-        try:
-            status = self._keeper.wait(_END_S)
-        except subprocess.TimeoutExpired:
+        status = self._kept.wait()
+        if status is None:
             self.close()
             return Crashed(f"{NAME} closed its log but did not exit")
         log = [*self.load_log, *self._tail]
@@ -162,33 +159,22 @@ class ServerProcess:
 
     def close(self) -> None:
         """Kill the server and wait for it; may be called twice."""
-        assert self._keeper.stdin is not None
-        with contextlib.suppress(OSError):
-            self._keeper.stdin.close()
-        try:
-            self._keeper.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._keeper.kill()
-            self._keeper.wait()
+        self._kept.close()
         self._reader.join(_END_S)
 
     def _read(self) -> None:
-        stdout = self._keeper.stdout
-        assert stdout is not None
-        with stdout:
-            for raw in iter(lambda: stdout.readline(_MAX_LINE_BYTES), b""):
-                self._read_at = time.monotonic()
-                line = raw.decode(errors="replace").rstrip()
-                if self.pid is None and line.isdecimal():
-                    self.pid = int(line)
-                else:
-                    self._take(line)
+        with self._kept.output as output:
+            for raw in iter(lambda: output.readline(_MAX_LINE_BYTES), b""):
+                self._take(raw.decode(errors="replace").rstrip())
 
     def _take(self, line: str) -> None:
+        """Keep a line; one of a log that is longer than any load's is no sign of life."""
         line = _PREFIX.sub("", line)
         self._tail.append(line)
-        if self._is_loading and len(self.load_log) < _MAX_LOG_LINES:
+        if self._is_loading and self._log_bytes < _MAX_LOG_BYTES:
+            self._log_bytes += len(line) + _LINE_OVERHEAD
             self.load_log.append(line)
+            self._read_at = time.monotonic()
         if self._port is None:
             self._port = server_log.port_of(line)
 

@@ -9,23 +9,25 @@ import contextlib
 import functools
 import os
 import re
+import select
 import shlex
 import shutil
-import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from ggbench.engines.http.keeper import KeptProgram
 from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import EngineFailed, UsageError
+from ggbench.locks import wait_for
 from ggbench.text import shorten
 from ggbench.units import MIB
 
 NAME = "llama-server"
 _APP, _SERVE = "llama", "serve"
-_ANSWER_S = 30.0
+_ANSWER_S, _POLL_S = 30.0, 0.1
+_MOST_BYTES = 1 << 20
 _VERSION = re.compile(r"^version: (.+)$", re.MULTILINE)
 _COMMIT = re.compile(r"commit ([0-9a-f]{7,40})|\(([0-9a-f]{7,40})\)")
 _BUILT_WITH = re.compile(r"^built with (.+)$", re.MULTILINE)
@@ -180,28 +182,24 @@ def _known(program: tuple[str, ...], flag: str) -> str:
 
 
 def _output(program: Sequence[str], *flags: str) -> str:
-    """Return what a program prints, or why it prints nothing; what it has started ends with it."""
-    try:
-        child = subprocess.Popen(
-            (*program, *flags),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=program_environment({}),
-            start_new_session=True,
-        )
-    except OSError as error:
-        return error.strerror or str(error)
-    with child:
-        try:
-            return child.communicate(timeout=_ANSWER_S)[0].decode(errors="replace")
-        except subprocess.TimeoutExpired:
+    """Return what a program prints, at most 1 MiB, or why it prints nothing; what it has started ends with it."""
+    printed = bytearray()
+    with (
+        contextlib.closing(KeptProgram((*program, *flags), program_environment({}))) as kept,
+        kept.output as output,
+    ):
+
+        def has_ended() -> bool:
+            if not select.select([output], [], [], _POLL_S)[0]:
+                return False
+            read = os.read(output.fileno(), _MOST_BYTES)
+            printed.extend(read)
+            return not read or len(printed) >= _MOST_BYTES
+
+        what = f"an answer from {shorten(shlex.join((*program, *flags)), 200)}"
+        if not wait_for(has_ended, what, limit_s=_ANSWER_S, pause_s=0):
             return f"no answer within {_ANSWER_S:g} s"
-        finally:
-            with contextlib.suppress(
-                ProcessLookupError, PermissionError
-            ):  # it has ended with all that it started
-                os.killpg(child.pid, signal.SIGKILL)
+    return printed.decode(errors="replace")
 
 
 def program_environment(added: Mapping[str, str]) -> dict[str, str]:

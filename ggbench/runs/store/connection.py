@@ -6,8 +6,6 @@ Results cost hours of a machine's time, so no code here deletes or overwrites a 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,6 +14,7 @@ from urllib.parse import quote
 
 from ggbench.errors import StoreError
 from ggbench.files import make_folders, sync_folder
+from ggbench.locks import held, wait_for
 
 APPLICATION_ID = 0x6767626E
 """`ggbn` in ASCII."""
@@ -51,7 +50,9 @@ _TABLES = (
 are int64 little-endian, one value per position from `first_position` on; `sampler_ns` is NULL if the sampler was not
 timed. `n_samples` counts the steps without warm-up, so that lists need not read them."""
 
-_BUSY_TIMEOUT_S = 10.0
+BUSY_TIMEOUT_S = 10.0
+"""How long a write waits for another program's."""
+_OPENING_LIMIT_S = 30.0
 _MAGIC = b"SQLite format 3\0"
 _SIBLINGS = ("-wal", "-shm", "-journal")
 
@@ -92,8 +93,12 @@ def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False)
     """Run one transaction, which takes the write lock at its start and is undone if the block raises. Raises
     StoreError.
 
-    A power cut loses nothing up to the end of a `synced` one.
+    A power cut loses nothing up to the end of a `synced` one. Inside another it is a part of that.
     """
+    is_part = connection.in_transaction
+    if is_part:
+        yield
+        return
     with as_store_errors(path):
         # FULL flushes the write-ahead log at a commit, NORMAL only before a checkpoint: a kill loses nothing either
         # way, and appending samples does not wait for the disk.
@@ -132,7 +137,7 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             what, hint = f"cannot write the results file {path}: {error}", _writable_hint(path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            what = f"another program kept {path} locked for {_BUSY_TIMEOUT_S:.0f} s"
+            what = f"another program keeps {path} locked"
             hint = (
                 "try again when it has finished; on a network file system, point XDG_DATA_HOME at a local disk"
             )
@@ -159,16 +164,25 @@ def _writable_hint(path: Path) -> str:
 
 @contextlib.contextmanager
 def _opening_alone(folder: Path) -> Iterator[None]:
-    """Prevent two ggbench from both finding a damaged file, and the second from moving the first one's new file."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(
-            OSError
-        ):  # some network file systems cannot lock a folder: the race then remains
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    """Prevent two ggbench from both finding a damaged file, and the second from moving the first one's new file.
+
+    Raises StoreError if another takes too long.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def enter() -> bool:
+            try:
+                stack.enter_context(held(folder))
+            except BlockingIOError:
+                return False
+            except OSError:  # some network file systems cannot lock a folder: the race then remains
+                return True
+            return True
+
+        if not wait_for(enter, f"another program that holds {folder}", limit_s=_OPENING_LIMIT_S, pause_s=0.02):
+            what = f"another program has held {folder} for {_OPENING_LIMIT_S:.0f} s"
+            raise StoreError(what, "end it, or point XDG_DATA_HOME at another folder")
         yield
-    finally:
-        os.close(descriptor)
 
 
 _KNOWN_FILES: set[tuple[int, int]] = set()
@@ -220,23 +234,38 @@ def _open_read_only(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row
         connection.text_factory = _text_of
         if is_empty(connection, path):
             with writing(connection, path):
                 create_tables(connection)
-            connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA foreign_keys = ON")
         for table in ("runs", "samples", "observations"):
             connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+        _require_log(connection)  # after what finds damage, so that a damaged file is kept as it is
         status = path.stat()
         _KNOWN_FILES.add((status.st_dev, status.st_ino))
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _require_log(connection: sqlite3.Connection) -> None:
+    """Have readers not block a writer: a kill between making the tables and this, or a copy, leaves another mode."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        if primary_code(error) not in (
+            sqlite3.SQLITE_BUSY,
+            sqlite3.SQLITE_LOCKED,
+        ):  # in use: at another opening
+            raise
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000:.0f}")
 
 
 def _text_of(raw: bytes) -> str:

@@ -1,7 +1,7 @@
 """The results file: every run with its raw samples and observations, in SQLite.
 
 Samples and observations are committed as they are appended, so a killed process leaves its data so far. Its run is
-still marked `running`; the next process that opens or lists the store sees that the owner is gone and marks it
+still marked `running`; the next process that opens or lists the store sees that nobody holds its lock and marks it
 `interrupted`. A store belongs to the thread that opened it, and any number of stores may have one file open.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import sqlite3
 import struct
 from collections import Counter
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING, Self
 from ggbench import paths
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError, UnknownName
+from ggbench.locks import held
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.store import database
-from ggbench.runs.store.connection import as_store_errors, open_connection, writing
+from ggbench.runs.store.connection import BUSY_TIMEOUT_S, as_store_errors, open_connection, writing
 from ggbench.runs.store.facts import FactsTable
 from ggbench.runs.store.runs import (
     RUNNING,
@@ -38,10 +39,11 @@ from ggbench.runs.store.runs import (
 
 if TYPE_CHECKING:
     import numpy as np
-    import psutil
     from numpy.typing import NDArray
 
 
+_PROCESS = random.random()
+"""Recognizes the runs of this process; the column for it once had the time of its start."""
 _LARGEST_ID = (1 << 63) - 1
 _CHUNKS = (
     "SELECT first_position, at_ns, substr(step_ns, 1, length(step_ns) / 8 * 8),"
@@ -63,7 +65,8 @@ class Store:
         """Notices for the user about the file, e.g. that a damaged one was moved aside."""
         self.facts = FactsTable(connection, path)
         self._connection = connection
-        self._unfinished: set[int] = set()
+        self._unfinished: dict[int, contextlib.ExitStack] = {}
+        """The runs in progress of this store, with their locks."""
 
     @classmethod
     def open(cls, path: Path | None = None) -> Store:
@@ -84,7 +87,8 @@ class Store:
             with contextlib.suppress(StoreError):  # the next process to open the file marks them
                 self._interrupt(self._unfinished)
         finally:
-            self._unfinished.clear()
+            for run_id in tuple(self._unfinished):
+                self._release(run_id)
             self._connection.close()
 
     def __enter__(self) -> Self:
@@ -93,18 +97,35 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def wait_at_most(self, seconds: float = BUSY_TIMEOUT_S) -> None:
+        """Let a write wait this long for another program's."""
+        self._connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Make all that is read and written here one transaction, which is undone if the block raises."""
+        with writing(self._connection, self.path, synced=True):
+            yield
+
     def begin(self, head: RunHead) -> int:
         """Record that a run of this process starts, and return its id; ids are never used twice."""
-        owner_pid, owner_started_at = database.this_process()
         columns = _head_columns(head) | {
             "started_at": _utc_now(),
-            "owner_pid": owner_pid,
-            "owner_started_at": owner_started_at,
+            "owner_pid": os.getpid(),
+            "owner_started_at": _PROCESS,
             "state": RUNNING,
         }
-        with writing(self._connection, self.path):
-            run_id = self._insert("runs", columns)
-        self._unfinished.add(run_id)
+        with contextlib.ExitStack() as stack:
+            with writing(self._connection, self.path):
+                run_id = self._insert("runs", columns)
+                lock = self._lock(run_id)
+                with contextlib.suppress(
+                    OSError
+                ):  # on a file system without locks it is soon taken for interrupted
+                    lock.touch()
+                    stack.callback(lock.unlink, missing_ok=True)
+                    stack.enter_context(held(lock))
+            self._unfinished[run_id] = stack.pop_all()
         return run_id
 
     def append_samples(
@@ -142,7 +163,7 @@ class Store:
             columns = _head_columns(run.head) | _end_columns(run) | {"finished_at": _utc_now(), "id": run_id}
             assignments = ", ".join(f"{name} = :{name}" for name in columns if name != "id")
             self._connection.execute(f"UPDATE runs SET {assignments} WHERE id = :id", columns)
-        self._unfinished.discard(run_id)
+        self._release(run_id)
 
     def add(
         self,
@@ -207,9 +228,13 @@ class Store:
         return int(self._select("SELECT count(*) FROM runs WHERE model = ?", (storable_text(model),))[0][0])
 
     def runs_elsewhere(self) -> tuple[tuple[StoredRun, int], ...]:
-        """Return the runs that other processes of this machine are measuring, each with the pid."""
+        """Return the runs that other processes are measuring, each with the pid that it has for itself."""
         records = self._select("SELECT * FROM runs WHERE state = ? ORDER BY id", (RUNNING,))
-        others = [record for record in records if record["owner_pid"] != os.getpid() and _is_owned(record)]
+        others = [
+            record
+            for record in records
+            if record["owner_started_at"] != _PROCESS and self._is_living(record["id"])
+        ]
         return tuple((stored_run_of(record), record["owner_pid"]) for record in others)
 
     def load_run(self, run_id: int) -> StoredRun:
@@ -260,7 +285,7 @@ class Store:
         """Delete a run with its samples and observations. Raises UnknownName, and StoreError while it is running."""
         with writing(self._connection, self.path):
             record = self._require(run_id)
-            if record["state"] == RUNNING and _is_owned(record):
+            if record["state"] == RUNNING and self._is_living(run_id):
                 raise StoreError(
                     f"run {run_id} is still running in process {record['owner_pid']}", "stop it first"
                 )
@@ -303,9 +328,28 @@ class Store:
         return row_id
 
     def _mark_interrupted(self) -> None:
-        running = self._select("SELECT id, owner_pid, owner_started_at FROM runs WHERE state = ?", (RUNNING,))
+        running = self._select("SELECT id FROM runs WHERE state = ?", (RUNNING,))
         with contextlib.suppress(StoreError):  # a full disk must not prevent reading the results
-            self._interrupt(record["id"] for record in running if not _is_owned(record))
+            self._interrupt(record["id"] for record in running if not self._is_living(record["id"]))
+
+    def _lock(self, run_id: int) -> Path:
+        """Return the file that the process holds which measures a run: a pid says nothing in another container."""
+        return self.path.with_name(f"{self.path.name}-run-{run_id}")
+
+    def _is_living(self, run_id: int) -> bool:
+        lock = self._lock(run_id)
+        try:
+            with held(lock):
+                lock.unlink()  # of a killed process
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def _release(self, run_id: int) -> None:
+        if run_id in self._unfinished:
+            self._unfinished.pop(run_id).close()
 
     def _interrupt(self, run_ids: Iterable[int]) -> None:
         changes = [(Outcome.INTERRUPTED.value, run_id, RUNNING) for run_id in run_ids]
@@ -334,10 +378,6 @@ class Store:
     def _select(self, sql: str, parameters: Sequence[object] | dict[str, object]) -> list[sqlite3.Row]:
         with as_store_errors(self.path):
             return self._connection.execute(sql, parameters).fetchall()
-
-
-def _is_owned(record: sqlite3.Row) -> bool:
-    return database.is_alive(record["owner_pid"], record["owner_started_at"])
 
 
 def _utc_now() -> str:
@@ -377,34 +417,3 @@ def _int64_bytes(values: Sequence[int] | NDArray[np.int64]) -> bytes:
 
 def _int64s(blob: bytes) -> tuple[int, ...]:
     return struct.unpack(f"<{len(blob) // _INT64_BYTES}q", blob)
-
-
-_START_TOLERANCE_S = 1.5
-"""psutil adds the boot time, which Linux rounds to a second at each query."""
-
-
-def this_process() -> tuple[int, float]:
-    """Return pid and start time of this process."""
-    import psutil
-
-    return os.getpid(), _started_at(psutil.Process())
-
-
-def is_alive(pid: int, started_at: float) -> bool:
-    """Return whether the process is still running; false for a killed one not yet reaped by its parent."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        same = abs(_started_at(process) - started_at) < _START_TOLERANCE_S
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
-
-
-def _started_at(process: psutil.Process) -> float:
-    import psutil
-
-    return process.create_time() - psutil.boot_time()

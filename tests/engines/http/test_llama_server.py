@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -255,6 +256,34 @@ def test_the_server_ends_when_ggbench_is_killed(victim: str, tmp_path: Path, tin
     parent.kill()
     parent.wait()
     parent.stdout.close()
+
+
+@on_linux
+@pytest.mark.parametrize("victim", ["", "the keeper"])
+def test_a_script_that_starts_the_server_is_measured_and_ended_as_a_whole(victim: str, started: Started) -> None:
+    """The server is neither its shell nor, behind setsid, in its session."""
+    script = started.folder / "script.sh"
+    command = f"'{install(started.folder)}'"
+    start = command if victim else f"setsid {command}"
+    script.write_text(f'#!/bin/sh\n{start} "$@"\nexit $?\n')
+    script.chmod(0o755)
+    events = list(started.engine.open(started.source, run_by(f"llama-server={script}", LLAMA)))
+    assert events[-1] == Completed()
+    (ready,) = _of(events, Ready)
+    assert ready.pid is not None and b"--port" in Path(f"/proc/{ready.pid}/cmdline").read_bytes()
+    assert b"tests.fakes.llama_server" in Path(f"/proc/{ready.pid}/cmdline").read_bytes()
+    if victim:
+        psutil.Process(ready.pid).parents()[1].kill()
+    server = os.pidfd_open(ready.pid)
+    started.engine.close()
+    assert select.select([server], [], [], 20)[0]  # readable once it has ended
+    os.close(server)
+
+
+def test_a_log_without_end_is_no_sign_of_life(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ggbench.engines.http.process._MAX_LOG_BYTES", 1 << 20)
+    started.engine = HttpEngine(started.cancel, timeout_s=0.3)
+    assert started.open("floods on")[-1] == TimedOut(0.3, "llama-server")
 
 
 def _drafting(started: Started, way: str = "", **changes: object) -> list[Event | Ending]:

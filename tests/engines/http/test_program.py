@@ -96,6 +96,14 @@ def test_a_program_that_hangs_ends_in_a_line_and_leaves_nothing(
         os.close(sleeper)
 
 
+def test_a_program_that_prints_without_end_is_cut(tmp_path: Path) -> None:
+    program = tmp_path / "llama-server"
+    program.write_text("#!/bin/sh\nexec yes no llama-server\n")
+    program.chmod(0o755)
+    with pytest.raises(UsageError, match="does not show the options of a llama-server"):
+        describe_build([str(program)])
+
+
 def _here() -> tuple[str, tuple[str, ...]]:
     """Ask the programs on PATH again; return the printed program and the unused GPUs."""
     program._known.cache_clear()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError
+from ggbench.locks import held
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 
@@ -215,3 +216,27 @@ def test_a_disk_quota_is_an_error_with_a_way_out(path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-B", "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert "results.sqlite" in ended.stdout and "quota" in ended.stdout
+
+
+@pytest.mark.parametrize("is_in_use", [False, True])
+def test_a_file_without_a_log_gets_one_at_the_next_opening(path: Path, head: RunHead, is_in_use: bool) -> None:
+    """A kill between its tables and its mode leaves it so, or a copy; a reader would then block a writer."""
+    fill(path, head, 1)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("PRAGMA journal_mode = DELETE")
+        if is_in_use:
+            raw.execute("BEGIN")
+            raw.execute("SELECT * FROM runs").fetchone()
+            with contextlib.suppress(StoreError):
+                Store.open(path).close()
+            raw.execute("COMMIT")
+    with Store.open(path) as store:
+        assert store._connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert store.load_run(1).n_samples == 100
+
+
+def test_another_that_holds_the_folder_for_long_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ggbench.runs.store.connection._OPENING_LIMIT_S", 0)
+    path.parent.mkdir()
+    with held(path.parent), pytest.raises(StoreError, match="another program has held"):
+        Store.open(path)

@@ -1,5 +1,7 @@
+import contextlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ import pytest
 
 from ggbench.errors import StoreError
 from ggbench.runs.run import RunHead
-from ggbench.runs.store.database import Store, is_alive, this_process
+from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import StoredRun
 
 WRITER = """
@@ -90,22 +92,18 @@ def test_a_run_of_a_live_process_keeps_running_and_cannot_be_deleted(path: Path)
             assert store.load_run(run_id).n_samples == 20
 
 
-def test_a_clock_that_is_set_ends_no_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import psutil
-
+def test_a_run_of_another_container_is_neither_ended_nor_deleted(path: Path) -> None:
+    """Its pid is another process's here, or no one's."""
     with writer(path, 1) as process:
-        run_id_said_by(process)
-        lines = Path("/proc/stat").read_text().splitlines()
-        moved = [f"btime {int(line.split()[1]) - 86_400}" if line.startswith("btime") else line for line in lines]
-        (tmp_path / "stat").write_text("\n".join([*moved, ""]))
-        (tmp_path / str(process.pid)).symlink_to(f"/proc/{process.pid}")
-        monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
-        with Store.open(path) as store:
-            assert [run.state for run in store.list_runs()] == ["running"]
-        process.kill()
-        process.wait()
-        with Store.open(path) as store:
-            assert [run.state for run in store.list_runs()] == ["interrupted"]
+        run_id = run_id_said_by(process)
+        for pid in (1 << 22, os.getpid()):
+            with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+                raw.execute("UPDATE runs SET owner_pid = ?", (pid,))
+            with Store.open(path) as store:
+                assert [run.state for run in store.list_runs()] == ["running"]
+                assert [run.run_id for run, _ in store.runs_elsewhere()] == [run_id]
+                with pytest.raises(StoreError, match="still running"):
+                    store.delete_run(run_id)
 
 
 def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
@@ -182,9 +180,3 @@ def test_a_run_of_another_process_is_known_while_it_goes_on(path: Path, head: Ru
         assert store.count_runs() == (2, 1, run_id)
         store.delete_run(run_id)
         assert store.count_runs() == (1, 1, own)
-
-
-def test_a_process_of_the_same_number_is_not_the_owner() -> None:
-    pid, started_at = this_process()
-    assert is_alive(pid, started_at)
-    assert not is_alive(pid, started_at - 3600)
