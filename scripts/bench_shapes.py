@@ -117,13 +117,9 @@ def _estimated(row: BenchedRow, name: str, shape: dict[str, Any]) -> Shape | Non
     n_active = row.n_params - (0 if shape.get("tied") else n_table)
     if "active" in shape:
         n_active = shape["active"] * 1e9
-    kv = KvCache(
-        "f16",
-        "f16",
-        *(Growth(read_bytes=2 * shape.get(key, 0)) for key in ("kv", "swa")),
-        window=shape.get("window"),
-        state_bytes=shape.get("state", 0) << 20,
-    )
+    limits = {"swa": shape.get("window"), "kv": None}
+    growths = tuple(Growth(limit, read_bytes=2 * shape.get(key, 0)) for key, limit in limits.items())
+    kv = KvCache(growths=growths, state_bytes=shape.get("state", 0) << 20)
     of_one = row.weight_bytes / row.n_params
     experts = shape["experts"] * 1e9 * of_one if "experts" in shape else None if "active" in shape else 0.0
     name = name.split()[0]

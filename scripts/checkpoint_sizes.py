@@ -146,7 +146,7 @@ def _file_parts(size: str, quant: str, file: ModelFile) -> Iterator[tuple[str, i
 
 def _memory_parts(quant: str, file: ModelFile) -> Iterator[tuple[str, int]]:
     if quant == "awq-int4":
-        kept = sum(state.k_width + state.v_width for state in file.states)
+        kept = sum(rows.k_width + rows.v_width for state in file.states for rows in state.kept)
         yield f"cache of {_AWQ_TOKENS:,} tokens", 2 * kept * _AWQ_TOKENS
         return
     yield "rotary tables", 2 * 2 * (file.n_ctx_train or 0) * file.head_dim_k * file.n_layer

@@ -97,7 +97,7 @@ class Noise(NamedTuple):
     w: float = W
     b_ms: float = B_MS
     window: int = 0
-    """Sliding window that the header names."""
+    """Sliding window that the header names: W up to there is the other."""
 
 
 NOISES: Mapping[str, Noise] = {
@@ -112,8 +112,7 @@ NOISES: Mapping[str, Noise] = {
         still,
         lambda n: B_MS + (n - 1) / W_BEYOND + np.minimum(n - 1, WINDOW) * (1 / W - 1 / W_BEYOND),
         W_BEYOND,
-        B_MS + WINDOW * (1 / W - 1 / W_BEYOND),
-        WINDOW,
+        window=WINDOW,
     ),
     "plateau of a GPU": Noise(still, lambda n: B_MS + np.maximum(n - 1, PLATEAU) / W, W, B_MS + PLATEAU / W),
 }

@@ -1,5 +1,5 @@
 """Read a model's shape from its metadata: layers, heads, and the state that llama.cpp keeps per sequence in each layer:
-K and V of all positions, or of those in a window, or a recurrent state.
+K and V of all positions, or of those in a window, a recurrent state, or caches of sparse attention.
 
 The header has some of it (KV heads by layer, the pattern of windows); the rest follows llama.cpp's own rules by
 architecture, repeated in the tables here. If llama.cpp keeps further state, `no_kv_reason` names it: a number wrong by
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.model_file import LayerState, ModelShape, TensorInfo
+from ggbench.gguf_file.model_file import LayerState, ModelShape, Rows, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 
 RECURRENT_LAYERS = "attention.recurrent_layers"
@@ -39,17 +39,24 @@ class TypedMetadata:
         value = self._values.get(self._full(key))
         return default if value is None else self._checked(key, value)
 
-    def per_layer(self, key: str, n_layer: int) -> tuple[int, ...] | None:
+    def per_layer(self, key: str, n_layer: int, *, is_cut: bool = False) -> tuple[int, ...] | None:
         """Return a number for each layer, from an array or from one number for all; None if the key is missing.
 
-        Raises BadFile for another number of values or a value that is not a whole number.
+        `is_cut` allows for more values than layers. Raises BadFile for another number of values or a value that is not
+        a whole number.
         """
         value = self._values.get(self._full(key))
         if value is None:
             return None
         if not isinstance(value, list):
             return (self._checked(key, value),) * n_layer
+        value = value[:n_layer] if is_cut else value
         return tuple(self._checked(key, item) for item in self._one_each(key, value, n_layer))
+
+    def numbers(self, key: str) -> tuple[int, ...]:
+        """Return the whole numbers of an array; empty if it is missing. Raises BadFile."""
+        value = self._values.get(self._full(key))
+        return tuple(self._checked(key, item) for item in value) if isinstance(value, list) else ()
 
     def flags(self, key: str, n_layer: int) -> tuple[bool, ...] | None:
         """Return a flag for each layer if the value is an array; None if it is missing or one number."""
@@ -105,9 +112,9 @@ _WINDOWS: Mapping[str, _Windows] = {
 _RECURRENCES = {
     "all": "mamba mamba2 rwkv6 rwkv6qwen2 rwkv7 arwkv7",
     "all, beside attention": "falcon-h1",
-    "without KV heads": "jamba granitehybrid plamo2 lfm2 lfm2moe kimi-linear kimi-k3 bailingmoe3",
+    "without KV heads": "jamba granitehybrid plamo2 lfm2 lfm2moe kimi-linear kimi-k3 bailingmoe3 glm5-next",
     "without KV heads and feed-forward": "nemotron_h nemotron_h_moe",
-    "between attention": "qwen3next qwen35 qwen35moe minimax-01",
+    "between attention": "qwen3next qwen35 qwen35moe qwen4exp minimax-01",
 }
 """Architectures by which of their layers have a recurrent state."""
 _RECURRENCE = {name: rule for rule, names in _RECURRENCES.items() for name in names.split()}
@@ -152,17 +159,129 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
         values.count("attention.key_length_swa", heads.head_dim_k),
         values.count("attention.value_length_swa", heads.head_dim_v),
     )
-    states = []
+    sparse = _SparseAttention(architecture, values, heads, n_layer)
+    states: list[LayerState] = []
     for layer in range(n_layer):
         state, window = LayerState(recurrent_elements=elements * recurrent[layer]), windows[layer]
-        if heads.n_head_kv[layer] and _has_attention(architecture, heads, layer, is_recurrent=recurrent[layer]):
-            n_back = 1 if window is None else 2
-            source = None if layer < n_keeping else max(0, n_keeping - n_back)
-            n_kv = heads.n_head_kv[layer] if source is None else 0
-            state = _attending(state, n_kv, wide if window is None else windowed, is_latent=heads.is_latent)
-            state = replace(state, window=window, reads_layer=source)
-        states.append(state)
+        if not heads.n_head_kv[layer] or not _has_attention(
+            architecture, heads, layer, is_recurrent=recurrent[layer]
+        ):
+            states.append(sparse.with_ngrams(state, layer))
+        elif layer >= n_keeping:
+            source = max(0, n_keeping - (1 if window is None else 2))
+            states.append(replace(state, read=states[source].read))
+        else:
+            dim_k, dim_v = wide if window is None else windowed
+            n_kv, flop = heads.n_head_kv[layer], 2 * heads.n_head[layer] * (dim_k + dim_v)
+            rows = Rows(n_kv * dim_k, 0 if heads.is_latent else n_kv * dim_v, window, flop=flop)
+            states.append(sparse.state(replace(state, kept=(rows,), read=(rows,)), rows, layer))
     return (*states, *[LayerState()] * (n_all - n_layer))
+
+
+SPARSE = frozenset({"deepseek32", "deepseek4", "glm-dsa", "glm5-next", "minimax-m3", "qwen4exp"})
+"""Architectures in which an indexer chooses what is attended to."""
+_GLM_5_2_CTX = 1 << 20
+"""Context from which on glm-dsa has an indexer only in every fourth layer, if the header does not say in which."""
+_ATTENDS_TO_ALL = 128
+"""Compression ratio of DeepSeek V4 without an indexer."""
+
+
+class _SparseAttention:
+    """The further caches of an architecture in which an indexer chooses the positions that are attended to.
+
+    It reads a key of every position, or of every few; K and V are read up to its budget. So latency has two slopes.
+    Sources, of llama.cpp: `create_memory` in llama-model.cpp for what is kept, and in src/models/ `build_qsa_top_k`
+    (qwen4exp), `build_csa_lid_attention` and `build_hca_attention` (deepseek4), `build_inp_kpool` and
+    `build_kpool_select` (glm5-next), the branch `msa_decode` (minimax-m3) and `build_attn` with `top_k` (glm-dsa,
+    deepseek32) for what is read. With flash attention no backend reads the K and V of positions that are masked.
+    """
+
+    def __init__(self, architecture: str, values: TypedMetadata, heads: Heads, n_layer: int) -> None:
+        self._architecture, self._values = architecture, values
+        self._n_layer, self._n_all, self._head_dim_v = n_layer, len(heads.n_head), heads.head_dim_v
+        self._width = values.count("attention.indexer.key_length")
+        self._top_k = values.count("attention.indexer.top_k")
+        self._n_streams_embd = heads.n_embd * values.count("hyper_connection.count")
+
+    @property
+    def _keys(self) -> Rows:
+        n_head = self._values.count("attention.indexer.head_count")
+        return Rows(self._width, flop=2 * n_head * self._width)
+
+    def state(self, state: LayerState, rows: Rows, layer: int) -> LayerState:
+        """Return the state of a layer whose attention keeps these rows."""
+        match self._architecture:
+            case "deepseek32" | "glm-dsa":
+                return self._indexed(state, rows, layer)
+            case "qwen4exp":
+                return self._in_blocks(state, rows, self._ratio(layer))
+            case "deepseek4":
+                return self._compressed(replace(rows, v_width=0), self._ratio(layer))
+            case "glm5-next":
+                return self._pooled(state, rows, layer)
+            case "minimax-m3" if layer >= self._values.count("leading_dense_block_count"):
+                chosen = self._top_k * self._values.count("attention.indexer.block_size")
+                kept = rows, Rows(self._width, self._head_dim_v)  # of the indexer's V nothing is used
+                return replace(state, kept=kept, read=(replace(rows, limit=chosen), self._keys))
+        return state
+
+    def _indexed(self, state: LayerState, rows: Rows, layer: int) -> LayerState:
+        keys = (self._keys,) if self._has_indexer(layer) else ()
+        return replace(state, kept=(rows, *keys), read=(replace(rows, limit=self._top_k), *keys))
+
+    def _in_blocks(self, state: LayerState, rows: Rows, ratio: int) -> LayerState:
+        """Return the state if blocks of `ratio` positions are chosen by the mean of their keys, and the last one is
+        attended to as well; without a ratio the keys are only kept.
+        """
+        kept = rows, self._keys
+        if not ratio:
+            return replace(state, kept=kept)
+        keys = replace(self._keys, flop=self._keys.flop // ratio)
+        return replace(state, kept=kept, read=(replace(rows, limit=self._top_k + ratio - 1), keys))
+
+    def _compressed(self, rows: Rows, ratio: int) -> LayerState:
+        """Return the state of a layer with a window, and one row for each `ratio` positions; by an indexer for 4 of
+        them, all for 128. llama.cpp copies all these rows to follow those of the window, then attends to them.
+        """
+        rows = replace(rows, limit=self._values.count("attention.sliding_window"))
+        if not ratio:
+            return LayerState((rows,), (rows,))
+        copied = Rows(rows.k_width, every=ratio)
+        if ratio == _ATTENDS_TO_ALL:
+            attended = replace(copied, flop=rows.flop)
+            return LayerState((rows, copied), (rows, copied, attended), 2 * ratio * rows.k_width)
+        attended = replace(copied, limit=ratio * self._top_k, flop=rows.flop)
+        keys = replace(self._keys, every=ratio)
+        n_open = 2 * ratio * 2 * (rows.k_width + self._width)
+        return LayerState((rows, copied, keys), (rows, copied, attended, keys), 2 * n_open)
+
+    def _pooled(self, state: LayerState, rows: Rows, layer: int) -> LayerState:
+        """Return the state if `kpool` positions are chosen by one pooled key; their own key and gate are kept too."""
+        kpool = max(1, self._values.count("attention.indexer.kpool"))
+        chosen = replace(rows, limit=self._top_k + kpool - 1)
+        if not self._has_indexer(layer):
+            return replace(state, read=(chosen,))
+        kept = rows, Rows(3 * self._width)
+        return replace(state, kept=kept, read=(chosen, replace(self._keys, every=kpool)))
+
+    def _ratio(self, layer: int) -> int:
+        ratios = self._values.per_layer("attention.compress_ratios", self._n_all, is_cut=True)
+        return 0 if ratios is None else ratios[layer]
+
+    def _has_indexer(self, layer: int) -> bool:
+        """Return whether a layer has an indexer of its own; others attend to what that of an earlier layer chose."""
+        stated = self._values.flags("attention.indexer.types", self._n_layer)
+        if stated is not None:
+            return stated[layer]
+        has_all = self._architecture != "glm-dsa" or self._values.count("context_length") < _GLM_5_2_CTX
+        return has_all or layer < 2 or layer % 4 == 2
+
+    def with_ngrams(self, state: LayerState, layer: int) -> LayerState:
+        """Return the state with the history of a convolution, if the layer adds n-grams (`ple_conv_state`)."""
+        if layer not in self._values.numbers("ple.layers"):
+            return state
+        n_kept = (self._values.count("ple.conv_kernel") - 1) * self._values.count("ple.ngram_size")
+        return replace(state, recurrent_elements=state.recurrent_elements + n_kept * self._n_streams_embd)
 
 
 def _has_attention(architecture: str, heads: Heads, layer: int, *, is_recurrent: bool) -> bool:
@@ -170,13 +289,6 @@ def _has_attention(architecture: str, heads: Heads, layer: int, *, is_recurrent:
     if is_recurrent:
         return rule == "all, beside attention"
     return not (rule == "without KV heads and feed-forward" and heads.n_ff[layer])
-
-
-def _attending(state: LayerState, n_kv: int, head_dims: tuple[int, int], *, is_latent: bool) -> LayerState:
-    """Return the state with the K and V of `n_kv` heads, 0 if another layer keeps them."""
-    dim_k, dim_v = head_dims
-    v_width = 0 if is_latent else n_kv * dim_v
-    return replace(state, k_width=n_kv * dim_k, v_width=v_width, head_dim_k=dim_k, head_dim_v=dim_v)
 
 
 def has_windows(architecture: str, n_layer: int) -> bool:
@@ -263,7 +375,7 @@ def _recurrent_elements(architecture: str, values: TypedMetadata, heads: Heads) 
 
 
 _NO_KV_FAMILIES = {
-    "mixes caches of several kinds": "qwen4exp deepseek4 glm5-next graniteswitch",
+    "keeps caches that ggbench does not count": "graniteswitch",
     "is a diffusion model and keeps no KV cache": "dream llada llada-moe rnd1",
     "is an encoder and does not decode token by token": "bert modern-bert nomic-bert nomic-bert-moe neo-bert "
     "jina-bert-v2 jina-bert-v3 eurobert gemma-embedding llama-embed t5encoder",
@@ -276,7 +388,7 @@ _NO_KV_FAMILIES = {
 _STATE_GROUPS = ("ssm.", "wkv.", "kda.", "shortconv.")
 _INDEXER_GROUP = "attention.indexer."
 """Prefixes of keys: any key of a group counts, even one unknown to gguf."""
-_DRAFTS_IN_CACHE = RECURRENT - {"qwen3next", "qwen35", "qwen35moe", "minimax-01"}
+_DRAFTS_IN_CACHE = RECURRENT - {"qwen3next", "qwen35", "qwen35moe", "qwen4exp", "minimax-01", "glm5-next"}
 """Architectures whose draft layers (NextN) share the cache of the others in llama.cpp."""
 
 _MOST_LAYERS = 4096
@@ -302,9 +414,7 @@ def read_shape(
         n_layer=n_layer,
         n_embd=n_embd,
         n_head=heads.n_head,
-        n_head_kv=tuple(
-            n_kv if state.k_width else 0 for n_kv, state in zip(heads.n_head_kv, states, strict=True)
-        ),
+        n_head_kv=tuple(n_kv if state.kept else 0 for n_kv, state in zip(heads.n_head_kv, states, strict=True)),
         head_dim_k=heads.head_dim_k,
         # a latent cache (MLA) has only K; V is a view of it
         head_dim_v=0 if heads.is_latent else heads.head_dim_v,
@@ -347,12 +457,19 @@ def _counted_vocabulary(metadata: Mapping[str, object], tensors: Iterable[Tensor
 
 def _no_kv_reason(architecture: str, values: TypedMetadata, n_layer: int, n_head: tuple[int, ...]) -> str:
     families = ((architecture in names.split(), reason) for reason, names in _NO_KV_FAMILIES.items())
-    is_recurrent = architecture in RECURRENT
+    is_recurrent, is_sparse = architecture in RECURRENT, architecture in SPARSE
     drafts = bool(values.count("nextn_predict_layers")) and architecture in _DRAFTS_IN_CACHE
     signs: tuple[tuple[bool, str], ...] = (
         (not is_recurrent and values.has_any(*_STATE_GROUPS), "keeps a recurrent state in some layers"),
-        (values.has_any(_INDEXER_GROUP), "keeps a second cache for its sparse-attention indexer"),
-        (values.has_any(_COMPRESS_RATIOS), "compresses its KV cache by layer"),
+        (
+            not is_sparse and values.has_any(_INDEXER_GROUP),
+            "keeps a second cache for its sparse-attention indexer",
+        ),
+        (not is_sparse and values.has_any(_COMPRESS_RATIOS), "compresses its KV cache by layer"),
+        (
+            is_sparse and not values.count(f"{_INDEXER_GROUP}top_k"),
+            "has a header without the budget of its sparse attention",
+        ),
         (values.has_any(_KEY_LENGTH_MLA_SWA), "has latent heads of another width in its windowed layers"),
         (
             architecture not in SHARES_KV and bool(values.count("attention.shared_kv_layers")),

@@ -46,29 +46,52 @@ class TensorInfo(msgspec.Struct, frozen=True):
         return math.prod(self.shape)
 
 
-class LayerState(msgspec.Struct, frozen=True):
+class Rows(msgspec.Struct, frozen=True):
+    """Rows of a cache: K and V of one position or of several, or the keys by which an indexer chooses positions."""
+
     k_width: int = 0
-    """Elements of K of one position, over all KV heads; 0 if the layer keeps no KV."""
+    """Elements of K in a row, over all KV heads."""
     v_width: int = 0
     """Elements of V; 0 also in a latent cache (MLA), where V is a view of K."""
-    head_dim_k: int = 0
-    head_dim_v: int = 0
-    """Widths of one head in attention; in a latent cache V is as wide as its part of K."""
-    window: int | None = None
-    """Number of positions kept; None for all."""
-    reads_layer: int | None = None
-    """The layer whose KV this one attends to; None if it attends to its own, or has no attention."""
+    limit: int | None = None
+    """Positions that have rows, or whose rows are read, at most: a sliding window, or the budget of sparse attention;
+    None for all."""
+    every: int = 1
+    """Positions that have one row together."""
+    flop: int = 0
+    """Operations of a token's attention to a row: a multiplication and an addition for each query head and element of
+    its K and V."""
+
+    def n_bytes(self, type_k: str = "f16", type_v: str = "f16") -> float:
+        """Return the bytes of one position within the limit. Raises UnknownName, Unsupported."""
+        return (row_bytes(type_k, self.k_width) + row_bytes(type_v, self.v_width)) / self.every
+
+
+class LayerState(msgspec.Struct, frozen=True):
+    """What a layer keeps of a sequence, and what each token reads of that."""
+
+    kept: tuple[Rows, ...] = ()
+    """Empty if the layer has no attention, or attends to the KV of an earlier one."""
+    read: tuple[Rows, ...] = ()
     recurrent_elements: int = 0
-    """Elements of the recurrent state of one sequence, f32."""
+    """Elements of the state of one sequence that does not grow, f32."""
+
+    @property
+    def window(self) -> int | None:
+        """Positions that a layer with a sliding window attends to; None if it has no window."""
+        return next((rows.limit for rows in self.kept or self.read if rows.limit), None)
 
     @property
     def state_bytes(self) -> int:
         """Bytes of the recurrent state of one sequence; llama.cpp keeps it in f32, whatever the cache types."""
         return self.recurrent_elements * 4
 
-    def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
-        """Return the bytes of one position within the window. Raises UnknownName, Unsupported."""
-        return row_bytes(type_k, self.k_width) + row_bytes(type_v, self.v_width)
+    def within(self, window: int | None) -> LayerState:
+        """Return the layer with this sliding window, None for none."""
+        kept, read = (
+            tuple(replace(rows, limit=window) for rows in caches) for caches in (self.kept, self.read)
+        )
+        return replace(self, kept=kept, read=read)
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,13 +189,19 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
                 "its memory can be measured, but not computed from the header",
             )
 
+    @property
+    def breaks(self) -> tuple[int, ...]:
+        """Positions beyond which some layer reads no more: its window, or the budget of sparse attention."""
+        limits = {rows.limit for state in self.states for rows in state.read if rows.limit}
+        return () if self.no_kv_reason else tuple(sorted(limits))
+
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
         """Return the bytes of KV cache for one position over all layers, ignoring any sliding window.
 
         Raises Unsupported if a sequence has further state, and UnknownName for a type.
         """
         self.require_kv()
-        return sum(state.kv_bytes_per_token(type_k, type_v) for state in self.states)
+        return round(sum(rows.n_bytes(type_k, type_v) for state in self.states for rows in state.kept))
 
     @cached_property
     def shape_key(self) -> str:
@@ -232,8 +261,6 @@ class LayerKind(msgspec.Struct, frozen=True):
     """Bytes read by one token, without unused experts. None if a type is unknown."""
     state: LayerState
     """State kept for a sequence; meaningless if the model's `no_kv_reason` is set."""
-    kv_source: LayerState
-    """State that it attends to: its own, or that of the layer whose cache it shares."""
 
 
 def layer_kinds(model: ModelFile) -> tuple[LayerKind, ...]:
@@ -242,14 +269,13 @@ def layer_kinds(model: ModelFile) -> tuple[LayerKind, ...]:
     found: dict[object, LayerKind] = {}
     for layer in range(model.n_layer - model.n_layer_nextn):
         state, tensors = model.states[layer], by_layer.get(layer, [])
-        source = state if state.reads_layer is None else model.states[state.reads_layer]
         signature = tuple(sorted((each.name.split(".", 2)[2], each.shape, each.type_name) for each in tensors))
         n_used = model.experts_used[layer : layer + 1]
-        key = signature, model.n_head[layer], n_used, source, state.k_width, state.recurrent_elements
+        key = signature, model.n_head[layer], n_used, state
         kind = found.get(key)
         if kind is None:
             is_known = all(each.n_bytes is not None for each in tensors)
             read = round(sum(active_bytes(each, model) for each in tensors)) if is_known else None
-            kind = LayerKind((), signature, read, state, source)
+            kind = LayerKind((), signature, read, state)
         found[key] = replace(kind, layers=(*kind.layers, layer))
     return tuple(found.values())

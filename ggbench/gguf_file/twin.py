@@ -219,6 +219,10 @@ _NOT_ALONE = {
     "smallthinker": _INDEX_MATTERS,
     "ernie4_5-moe": _INDEX_MATTERS,
     "kimi-k3": _INDEX_MATTERS,
+    "deepseek4": _INDEX_MATTERS,
+    "glm-dsa": _INDEX_MATTERS,
+    "glm5-next": _INDEX_MATTERS,
+    "qwen4exp": _INDEX_MATTERS,
 }
 """Architectures whose layers change at another index or without the others, and why."""
 

@@ -35,8 +35,9 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """The header's name, `llama`; None if unknown, as in runs of earlier versions, and likewise for the next two."""
     n_layer: int | None = None
     n_embd: int | None = None
-    n_swa: int | None = None
-    """Positions that some layers attend to at most; None if all attend to all, or if that is unknown."""
+    breaks: tuple[int, ...] = ()
+    """Positions beyond which some layers read no more: their window, or the budget of sparse attention; empty if there
+    are none, or if that is unknown."""
 
     def has_other_shape(self, other: Subject) -> bool | None:
         """Return whether the other is a different model by architecture or shape; None if unknown for either."""

@@ -411,7 +411,7 @@ def subject_of(target: Target, file: ModelFile | None, setup: EngineConfig) -> S
         architecture=file.architecture or None,
         n_layer=file.n_layer or None,
         n_embd=file.n_embd or None,
-        n_swa=next((state.window for state in file.states if state.window), None),
+        breaks=file.breaks,
     )
 
 

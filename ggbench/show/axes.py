@@ -230,7 +230,9 @@ def curve_data(figure: LineChart) -> CurveData:
             data.slow.extend({"s": index, "x": row["x"], "v": row["hi"]} for row in rows if row["hi"] > y.high)
         for kind, line in (("fit", curve.fit), ("limit", curve.limit)):
             if line is not None:
-                for end in (float(curve.x.min()), float(curve.x.max())):
+                first, last = float(curve.x.min()), float(curve.x.max())
+                breaks = (each.n for each in line.breaks if first < each.n < last)
+                for end in (first, *breaks, last):
                     data.lines.append(
                         {"s": index, "k": kind, "x": round(end), "y": _short(float(line.ms(end)))}
                     )

@@ -14,25 +14,13 @@ from ggbench.runs.recording import batch_size
 from ggbench.runs.run import Result, Settings
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.run_figures import measured_text
-from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
+from ggbench.show.run_figures import measured_text, w_text
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LatencyLine, LineFit
 from ggbench.stats.intervals import t_95
 from ggbench.units import format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-class LatencyLine(msgspec.Struct, frozen=True):
-    """latency(n) = (n - 1) / W + B."""
-
-    w_tokens_per_ms: float | None
-    """None for a flat line."""
-    b_ms: float
-
-    def ms(self, position: npt.ArrayLike) -> Floats:
-        ramp = np.asarray(position, np.float64) - 1
-        return self.b_ms + (ramp / self.w_tokens_per_ms if self.w_tokens_per_ms else 0.0 * ramp)
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -137,7 +125,7 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         windows, x = _depth_windows(run), x[:0]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
-    limit = None if run.limit is None else LatencyLine(run.limit.w_tokens_per_ms, run.limit.b_ms)
+    limit = None if run.limit is None else run.limit.line
     return Curve(run.name, x, y, error, fitted_line(run.fit), limit, _fit_text(run.fit), run.dimmed)
 
 
@@ -151,7 +139,7 @@ def _depth_windows(run: PlottedRun) -> list[DecodeWindow]:
 def _fit_text(fit: LineFit | None) -> str:
     """Return `W 205 ±4 tokens/ms, B 10.9 ms`, of which what is known."""
     named = (
-        ("W", measured_text(fit, "w_tokens_per_ms"), "tokens/ms"),
+        ("W", UNKNOWN if fit is None else w_text(fit), "tokens/ms"),
         ("B", measured_text(fit, "b_ms", 4), "ms"),
     )
     return ", ".join(f"{name} {with_unit(text, unit)}" for name, text, unit in named if text != UNKNOWN)
@@ -174,9 +162,12 @@ def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Fl
 
 def fitted_line(fit: LineFit | None) -> LatencyLine | None:
     """Return the fitted line; None if W or B is only a bound: a line through a bound would look like a fit."""
-    if fit is None or fit.w_tokens_per_ms is None or fit.b_ms is None:
+    if fit is None or fit.b_ms is None:
         return None
-    return LatencyLine(fit.w_tokens_per_ms, fit.b_ms)
+    known = [each.w_tokens_per_ms for each in fit.breaks]
+    if not fit.breaks or fit.w_ci95 is not None:
+        known.append(fit.w_tokens_per_ms)
+    return LatencyLine(known[-1], fit.b_ms, fit.breaks) if None not in known else None
 
 
 def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> LineChart:

@@ -68,8 +68,24 @@ SCHEME_FIGURES: Sequence[Figure[SchemeLimits]] = (
         unit="tokens",
         meaning="Tokens per sequence, without reserve and compute buffers; 0 if the weights alone do not fit.",
     ),
-    member("w_tokens_per_ms", "W", lambda value: format_number(value, 4), unit="tokens/ms"),
-    member("b_ms", "B", format_ms, unit="ms"),
+    Figure(
+        "w_before",
+        "W before",
+        lambda row: row.line.breaks[0].w_tokens_per_ms if row.line and row.line.breaks else None,
+        lambda value: format_number(value, 4),
+        "tokens/ms",
+        "W up to the first break.",
+    ),
+    Figure(
+        "w_break",
+        "break",
+        lambda row: row.line.breaks[-1].n if row.line and row.line.breaks else None,
+        meaning="Position where W begins.",
+    ),
+    member(
+        "w_tokens_per_ms", "W", lambda value: format_number(value, 4), "line.w_tokens_per_ms", unit="tokens/ms"
+    ),
+    member("b_ms", "B", format_ms, "line.b_ms", unit="ms"),
     *(_at(*each) for each in enumerate(DECODE_POSITIONS)),
 )
 
@@ -99,9 +115,11 @@ def limits_answer(
 
 
 def _shown(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:
-    """Return the figures without the batch size if it is 1."""
+    """Return the figures without the batch size if it is 1, and without those of a break if there is none."""
+    has_breaks = any(row.line is not None and row.line.breaks for row in rows)
     has_batches = any(row.batch_size > 1 for row in rows)
-    return [figure for figure in SCHEME_FIGURES if has_batches or figure.key != "batch_size"]
+    is_needed = {"batch_size": has_batches, "w_before": has_breaks, "w_break": has_breaks}
+    return [figure for figure in SCHEME_FIGURES if is_needed.get(figure.key, True)]
 
 
 _HARDWARE: Sequence[Figure[Hardware]] = (
@@ -122,7 +140,7 @@ _CACHE: Sequence[Figure[KvCache]] = (
     member("type_k", "K"),
     member("type_v", "V"),
     member("bytes_per_token", "KV of a token", format_bytes),
-    member("window", "window"),
+    member("breaks", "read up to", lambda breaks: in_words([format_count(n) for n in breaks])),
     member("state_bytes", "states", format_bytes),
 )
 

@@ -125,7 +125,7 @@ def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
     shared = sorted({length for length in lengths if lengths.count(length) > 1})
     prompts = map(_prefill, shared)
-    return (*depths, _SPEED, *prompts, B, W, memory_metric(summaries), *_LATENCIES, _TOGETHER)
+    return (*depths, _SPEED, *prompts, B, W_BEFORE, W, memory_metric(summaries), *_LATENCIES, _TOGETHER)
 
 
 def decoded_lengths(summary: QuantSummary) -> object:
@@ -163,7 +163,11 @@ def _timed(key: str, topic: str = "", **more: Any) -> Metric:  # noqa: ANN401 - 
 
 _LENGTHS: dict[str, Any] = {"basis": decoded_lengths, "other_basis": _OTHER_LENGTHS}
 _SPEED = _timed("tok_s", "speed", concern="speed", win="faster", **_LENGTHS)
-W = _timed("w_tokens_per_ms", "W")
+_BREAKS: dict[str, Any] = {
+    "basis": lambda summary: summary.first_break and summary.first_break.n,
+    "other_basis": "different breaks",
+}
+W_BEFORE, W = _timed("w_before", "W before the break", **_BREAKS), _timed("w_tokens_per_ms", "W")
 B = _timed("b_ms", "B")
 _LATENCIES = tuple(_timed(key, **_LENGTHS) for key in ("p50_ms", "p99_ms"))
 _TOGETHER = _timed("tok_s_together")

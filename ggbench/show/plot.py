@@ -18,9 +18,11 @@ import numpy.typing as npt
 
 from ggbench.show import letter
 from ggbench.show.axes import Axis, Columns, axes_of, columns_of, tick_decimals, tick_step
-from ggbench.show.charts import FEW, Curve, Floats, Integers, LatencyLine, LineChart
+from ggbench.show.charts import FEW, Curve, Floats, Integers, LineChart
+from ggbench.show.run_figures import w_text
+from ggbench.stats.decode_timing import LatencyLine
 from ggbench.text import sanitize
-from ggbench.units import format_count, format_fixed, format_ms, format_number
+from ggbench.units import format_count, format_fixed, format_ms
 
 _SGR = (36, 33, 35, 32, 34, 31)
 
@@ -83,7 +85,8 @@ class Frame(msgspec.Struct, frozen=True):
     def line_places(self, line: LatencyLine, first: int, last: int, every: int) -> list[tuple[int, int]]:
         """Return the columns from `first` to `last` divisible by `every`, with the rows of a line inside the frame."""
         columns = np.arange(-(-first // every) * every, last + 1, every)
-        y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
+        x = self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low)
+        y = np.array([line.ms(each) for each in x.tolist()])
         inside = (y >= self.y.low) & (y <= self.y.high)
         return [
             (column, self.row(at))
@@ -240,7 +243,7 @@ def _curve_parts(one: Curve, frame: Frame) -> list[str]:
     if one.note:
         parts.append(f"{'' if one.fit is None else '╌ '}{one.note}")
     if one.limit is not None:
-        parts.append(f"· limit W {format_number(one.limit.w_tokens_per_ms)}, B {format_ms(one.limit.b_ms)}")
+        parts.append(f"· limit W {w_text(one.limit)}, B {format_ms(one.limit.b_ms)}")
     slower = one.y > frame.y.high
     if one.error is None and (n_slower := int(slower.sum())):
         at = int(one.x[int(np.argmax(one.y))])

@@ -19,11 +19,13 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
 from ggbench.show.text import on_off
 from ggbench.show.words import say
+from ggbench.stats.decode_timing import Break
 from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
+    format_count,
     format_ms,
     format_params,
     format_percent,
@@ -57,8 +59,22 @@ def measured_text(found: object, name: str, digits: int = 3) -> str:
     """Return member `name` of a timing or a fit with its interval; an em dash if there is none."""
     if found is None:
         return UNKNOWN
-    value = estimate(getattr(found, name), getattr(found, interval_key(name)))
+    value = estimate(getattr(found, name), getattr(found, interval_key(name), None))
     return UNKNOWN if value is None else bounded_text(value, digits)
+
+
+class _Line(Protocol):
+    @property
+    def breaks(self) -> tuple[Break, ...]: ...
+
+
+def w_text(line: _Line) -> str:
+    """Return W up to each break and beyond, as far as known: `271, then 1,900 from 2,048`, `271 up to 2,048`."""
+    found, *others = (measured_text(each, "w_tokens_per_ms") for each in (*line.breaks, line))
+    for each, text in zip(line.breaks, others, strict=True):
+        n = format_count(each.n)
+        found += f" up to {n}" if text == UNKNOWN else f", then {text} from {n}"
+    return found
 
 
 def rows_of(
@@ -89,10 +105,8 @@ def caveats(summary: QuantSummary) -> list[str]:
 
         is_timed_again = decode.serving is None and decode.n_seqs == 1
         needed = fewest_samples(decode.n_prompt + 1, is_timed_again=is_timed_again)
-        if n_gen < needed:
-            found.append(say("run.too_few", n_tokens=n_gen, needed=needed))
-    if fit is not None and fit.bend is not None:
-        found.append(say("run.bent", n=fit.bend.n))
+        few = say("run.too_few", n_tokens=n_gen, needed=needed)
+        found.append(few if n_gen < needed else say("run.bent"))
     if summary.max_n_ctx_reason:
         found.append(say("run.max_n_ctx", reason=summary.max_n_ctx_reason))
     return list(filter(None, found))
@@ -134,6 +148,11 @@ def _figure(
     **more: Any,  # noqa: ANN401 - as a figure's
 ) -> Figure[QuantSummary]:
     return Figure(key, header, reader(path), meaning=meaning, priority=priority, **more)
+
+
+def _w_before(summary: QuantSummary) -> Estimate | float | None:
+    found = summary.first_break
+    return None if found is None else estimate(found.w_tokens_per_ms, found.w_ci95)
 
 
 _percent = partial(_figure, form=format_percent)
@@ -194,6 +213,11 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
         "Tokens of context that add 1 ms to a token's latency. It comes from reading the KV cache.",
         "more", 3, is_estimate=True,
     ),
+    Figure(
+        "w_before", "W before", _w_before, bounded_text, "tokens/ms",
+        "W up to the break, if a window or the budget of sparse attention changes it.", "more", 4, is_estimate=True,
+    ),
+    _figure("w_break", "break", "Position from which W counts, if it was another before.", "first_break.n", 4),
     _percent(
         "b_ratio", "B MBU",
         "Limit of B / measured B: the share of the memory bandwidth (MBU) when reading the weights.",

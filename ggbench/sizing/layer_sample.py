@@ -14,7 +14,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
 from ggbench.sizing.placement import ONE_GPU, Placement
-from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 
 MODEL_ERROR = 0.08
 """Relative error of steps extrapolated from such twins, besides the spread of their rounds, at a probability of 95 %;
@@ -58,22 +58,9 @@ def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type
     """Return the bytes that a step of these layers reads. Raises Unsupported if the size of a sequence's state is
     unknown.
     """
-    model.require_kv()
     kinds = {layer: kind for kind in layer_kinds(model) for layer in kind.layers}
-    full = windowed = 0
-    for layer in layers:
-        n_bytes = kinds[layer].kv_source.kv_bytes_per_token(type_k, type_v)
-        if kinds[layer].state.window is None:
-            full += n_bytes
-        else:
-            windowed += n_bytes
-    return StepCost(
-        len(layers),
-        sum(kinds[layer].active_bytes or 0 for layer in layers),
-        full,
-        windowed,
-        kv_cache(model, type_k, type_v).window,
-    )
+    layer_bytes = sum(kinds[layer].active_bytes or 0 for layer in layers)
+    return StepCost(len(layers), layer_bytes, kv_cache(model, type_k, type_v, layers))
 
 
 def model_cost(model: ModelFile, type_k: str = "f16", type_v: str = "f16") -> StepCost:
@@ -116,14 +103,11 @@ class StepCost(msgspec.Struct, frozen=True):
     n_layer: int
     layer_bytes: float
     """Weights of all layers for one token, without unused experts."""
-    full_kv_bytes: int
-    """Added by each position, in layers without a window."""
-    windowed_kv_bytes: int
-    """Added by each position, in layers with a window."""
-    window: int | None = None
+    kv: KvCache = KvCache()
 
     def kv_bytes(self, n: float) -> float:
-        return self.full_kv_bytes * n + self.windowed_kv_bytes * min(n, self.window or n)
+        """Return what is read of the caches at position n, without recurrent states."""
+        return self.kv.read_bytes(n) - self.kv.state_bytes
 
 
 class LayerPlacement(msgspec.Struct, frozen=True):

@@ -333,8 +333,8 @@ class Placement:
         n_states = setup.n_seq_max
         if setup.mtp and self._file.architecture in ROLLS_BACK:
             n_states *= 1 + setup.spec_draft_n_max
-        windowed = cache.windowed.n_bytes * min(n, context.swa_cells or cache.window or n)
-        return n_streams * (cache.full.n_bytes * n + windowed) + n_states * cache.state_bytes
+        kv_bytes = cache.cached_bytes(n, context.swa_cells) - cache.state_bytes
+        return n_streams * kv_bytes + n_states * cache.state_bytes
 
     @functools.cached_property
     def weights_read(self) -> dict[int, Weights]:

@@ -39,9 +39,9 @@ def _seconds(placement: Placement, n_bytes: Mapping[int, float]) -> float:
 
 
 def speed_positions(placement: Placement) -> list[int]:
-    """Return the positions between which the speed is linear: the usual ones, and the end of a window."""
-    window = None if placement.theory is None else placement.theory.window
-    return sorted({*POSITIONS, window or 1})
+    """Return the positions between which latency is linear: the usual ones, and where it begins to grow otherwise."""
+    breaks = () if placement.theory is None else placement.theory.breaks
+    return sorted({*POSITIONS, *breaks})
 
 
 def weights_ratio(placement: Placement, n_seqs: int) -> float:

@@ -232,7 +232,7 @@ def _cached(fitter: Fitter, setup: LlamaConfig, swa_cells: int | None, n_ctx: in
         cache = kv_cache(fitter.file, setup.type_k, setup.type_v, {layer})
     except Unsupported:
         return 1.0
-    return replace(cache, window=swa_cells or cache.window).cached_bytes(n_ctx)
+    return cache.cached_bytes(n_ctx, swa_cells)
 
 
 def _in_order(changes: Sequence[Change], is_drastic: bool) -> tuple[Change, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import msgspec
@@ -25,23 +26,55 @@ class Bandwidth(msgspec.Struct, frozen=True):
     """The memory that it is assumed to be, `LPDDR5X-8000`; empty if the rate is known."""
 
 
+class Break(msgspec.Struct, frozen=True):
+    """Where latency begins to grow otherwise, as a window or the budget of sparse attention is full."""
+
+    n: int
+    """Position."""
+    w_tokens_per_ms: float | None
+    """W up to there, from the break before if there is one; None if latency does not grow, or by less than the
+    noise."""
+    w_ci95: tuple[float, float | None] | None = None
+    """As that of a `LineFit`."""
+
+
+class LatencyLine(msgspec.Struct, frozen=True):
+    """latency(n) = (n - 1) / W + B, with another W up to each break."""
+
+    w_tokens_per_ms: float | None
+    """W beyond all breaks; None if latency does not grow."""
+    b_ms: float
+    breaks: tuple[Break, ...] = ()
+
+    def ms(self, n: float) -> float:
+        """Return the latency at position n."""
+        found, start = self.b_ms, 1.0
+        for end, w in (*((each.n, each.w_tokens_per_ms) for each in self.breaks), (n, self.w_tokens_per_ms)):
+            if w and n > start:
+                found += (min(n, end) - start) / w
+            start = end
+        return found
+
+    def mean_ms(self, first: float, last: float) -> float:
+        """Return the mean latency from position `first` to `last`."""
+        ends = [first, *(each.n for each in self.breaks if first < each.n < last), last]
+        parts = ((high - low) * (self.ms(low) + self.ms(high)) / 2 for low, high in pairwise(ends))
+        return sum(parts) / (last - first) if last > first else self.ms(first)
+
+
 class DecodeLimit(msgspec.Struct, frozen=True):
     """Bandwidth bound on decode latency."""
 
     w_tokens_per_ms: float | None
-    """None if the bytes read per token do not grow with the context."""
+    """Beyond all breaks; None if the bytes read per token do not grow with the context."""
     b_ms: float
     bandwidth_bytes_per_s: float
     bandwidth_source: str
+    breaks: tuple[Break, ...] = ()
 
-
-class Bend(msgspec.Struct, frozen=True):
-    """Where the latency of a run stops being one line, and W on both sides; None where it does not grow."""
-
-    n: int
-    """Position, about."""
-    w_before: float | None
-    w_after: float | None
+    @property
+    def line(self) -> LatencyLine:
+        return LatencyLine(self.w_tokens_per_ms, self.b_ms, self.breaks)
 
 
 class LineFit(msgspec.Struct, frozen=True):
@@ -49,7 +82,8 @@ class LineFit(msgspec.Struct, frozen=True):
 
     n_samples: int
     w_tokens_per_ms: float | None
-    """Tokens of context that add 1 ms to a token; None if the slope does not differ from zero, or for a bend."""
+    """Tokens of context that add 1 ms to a token, beyond all breaks; None if the slope does not differ from zero, if
+    the run is not a line, or if it ended before the last break."""
     w_ci95: tuple[float, float | None] | None
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, no bound, or
     nothing tells the context from the machine."""
@@ -57,15 +91,15 @@ class LineFit(msgspec.Struct, frozen=True):
     """Latency of a first token, the line's value at n = 1; None if it does not differ from zero."""
     b_ci95: tuple[float, float] | None
     """95 % interval of B, truncated at zero; without `b_ms`, B is "< upper end". None where `w_ci95` may be."""
-    bend: Bend | None = None
-    """None for a line."""
     has_changed: bool = False
     """Whether the machine changed during the run, so that W and B are those of the windows timed after it."""
+    breaks: tuple[Break, ...] = ()
+    """The header's breaks up to which the run has enough steps, in order."""
 
     @property
     def is_nothing(self) -> bool:
         """Whether not even a bound of W is known."""
-        return self.w_tokens_per_ms is None and self.w_ci95 is None and self.bend is None
+        return self.w_tokens_per_ms is None and self.w_ci95 is None and not self.breaks
 
 
 class LatencySummary(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ In a single decode position and time are one: a clock that falls looks like a lo
 depths of the run are timed again after it, forwards and backwards in turns, where a drift cancels. Only with them do W
 and B have an interval. It also holds that of the run's own line, which is drawn through means of blocks, unless the
 windows show that the machine changed while the run lasted. A run that is too short for blocks has no line of its own.
+The line has a slope for each piece between the header's breaks, and no others.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from ggbench.stats.decode_timing import Bend, DecodeWindow, DepthSpeed, LatencySummary, LineFit
+from ggbench.stats.decode_timing import Break, DecodeWindow, DepthSpeed, LatencySummary, LineFit
 from ggbench.stats.intervals import half_width, t_95
 from ggbench.stats.samples import (
     FEWEST_STAIRS,
+    WHOLE,
     Floats,
     Means,
+    Pieces,
     Repetition,
     block_means,
     half_width_in_a_row,
@@ -49,72 +52,85 @@ _MIN_BENT_BLOCKS = 6
 
 
 class Line(NamedTuple):
-    """A least-squares line with the half-widths of Student's 95 % intervals, infinite for two points."""
+    """A broken line by least squares, with the half-widths of Student's 95 % intervals, infinite without a value to
+    spare.
+    """
 
-    slope: float
+    slopes: Floats
+    """One for each piece."""
     intercept: float
-    slope_half: float
+    slope_halves: Floats
     intercept_half: float
     mean_half: float
     rest: Floats
     """What the line leaves of each value."""
 
 
-def least_squares(x: Floats, y: Floats) -> Line:
-    count, dx = len(x), x - x.mean()
-    sxx = float(dx @ dx)
-    slope = float(dx @ y) / sxx
-    rest = y - y.mean() - slope * dx
-    noise = t_95(count - 2) * math.sqrt(float(rest @ rest) / (count - 2)) if count > 2 else math.inf
-    at_zero = math.sqrt(1 / count + float(x.mean()) ** 2 / sxx)
-    intercept = float(y.mean()) - slope * float(x.mean())
-    return Line(slope, intercept, noise / math.sqrt(sxx), noise * at_zero, noise / math.sqrt(count), rest)
+def least_squares(parts: Floats, y: Floats) -> Line:
+    """Fit y = intercept + parts @ slopes; `parts` has a row for each value of y."""
+    scale = parts.max(axis=0)
+    design = np.column_stack([np.ones(len(y)), parts / scale])
+    mean = float(y.mean())
+    found = np.linalg.lstsq(design, y - mean, rcond=None)[0]
+    rest, spare = y - mean - design @ found, len(y) - design.shape[1]
+    noise = t_95(spare) * math.sqrt(float(rest @ rest) / spare) if spare else math.inf
+    halves = noise * np.sqrt(np.diag(np.linalg.pinv(design.T @ design)))
+    return Line(
+        found[1:] / scale,
+        mean + float(found[0]),
+        halves[1:] / scale,
+        float(halves[0]),
+        noise / math.sqrt(len(y)),
+        rest,
+    )
 
 
 class Turns(NamedTuple):
     """The same depths timed in several turns; a row for each turn, a column for each depth."""
 
-    ramp: Floats
-    """Mean of position - 1."""
+    parts: Floats
+    """How far the middle of each window is into each piece, on a third axis."""
     step_ms: Floats
 
     @classmethod
-    def of(cls, windows: Sequence[DecodeWindow]) -> Turns | None:
-        """Return the complete turns of windows; None without any of at least two depths."""
-        by_depth = _by_depth(windows)
-        turns = list(zip(*by_depth.values(), strict=False))
-        if len(by_depth) < 2 or not turns:
+    def of(cls, windows: Sequence[DecodeWindow], pieces: Pieces) -> Turns | None:
+        """Return the complete turns of windows; None without any whose depths determine a line of these pieces."""
+        turns = list(zip(*_by_depth(windows).values(), strict=False))
+        if not turns:
             return None
-        return cls(
-            np.array([[window.mean_position - 1 for window in turn] for turn in turns]),
-            np.array([[window.step_ms for window in turn] for turn in turns]),
-        )
+        parts = pieces.parts(np.array([[window.mean_position for window in turn] for turn in turns]))
+        design = np.column_stack([np.ones(parts.shape[1]), parts[0]])
+        if np.linalg.matrix_rank(design) < design.shape[1]:
+            return None
+        return cls(parts, np.array([[window.step_ms for window in turn] for turn in turns]))
 
     def line(self) -> Line:
         """Return the mean of the turns' lines, with the interval of Student over turns; infinite for few turns."""
-        lines = [least_squares(*turn) for turn in zip(self.ramp, self.step_ms, strict=True)]
-        slopes, intercepts = [each.slope for each in lines], [each.intercept for each in lines]
+        lines = [least_squares(*turn) for turn in zip(self.parts, self.step_ms, strict=True)]
         factor = _IN_TURNS if len(lines) >= FEWEST_TURNS else math.inf
-        slope_half, b_half = (factor * (half_width(each) or _FLAT) for each in (slopes, intercepts))
-        none = np.zeros(0)
-        return Line(
-            math.fsum(slopes) / len(slopes), math.fsum(intercepts) / len(lines), slope_half, b_half, 0.0, none
-        )
+        found = np.array([[each.intercept, *each.slopes] for each in lines])
+        halves = np.array([factor * (half_width(values) or _FLAT) for values in found.T.tolist()])
+        mean = found.mean(axis=0)
+        return Line(mean[1:], float(mean[0]), halves[1:], float(halves[0]), 0.0, np.zeros(0))
 
 
 def fit_line(
-    position: npt.ArrayLike, step_ns: npt.ArrayLike, again: Sequence[DecodeWindow] = (), after: int = 0
+    position: npt.ArrayLike,
+    step_ns: npt.ArrayLike,
+    again: Sequence[DecodeWindow] = (),
+    breaks: Sequence[int] = (),
 ) -> LineFit | None:
     """Fit latency(n) = (n - 1) / W + B by least squares through means of blocks; None without a finite sample.
 
     `position` is n, 1-based; `step_ns` are the latencies in ns, ignored if not finite. Repetitions are concatenated: a
-    new one starts if n does not increase. `again` are the windows of `again_windows`, timed after the run; `after` is
-    the largest sliding window, beyond which latency is a line. Raises ValueError if the arrays differ in length.
+    new one starts if n does not increase. `again` are the windows of `again_windows`, timed after the run; `breaks` are
+    the header's, in order, between which latency is a line: W is fitted before and after each that has two stairs of
+    256 cells on both sides. Raises ValueError if the arrays differ in length.
 
     The 95 % intervals of W and B are Student's over the turns of the windows, joined with that of the run's line. If
     the windows show that the machine changed, W and B are theirs alone, as `has_changed` says. If W's interval includes
     zero, W is None and `w_ci95` is (bound, None). Without windows, W and B have no interval, and there is no W if its
-    own noise hides it. A run that is not a line has a `bend` in place of W and B.
+    own noise hides it. A run that is not a line between its breaks has neither W nor B.
 
     Below 8 whole stairs of 256 cells W is that of the windows alone, and B uncertain by what lies between theirs and
     the run's.
@@ -123,29 +139,40 @@ def fit_line(
     if not repetitions:
         return None
     n_samples = sum(len(each.position) for each in repetitions)
-    blocks, turns = block_means(repetitions, after), Turns.of(again)
+    pieces = _pieces(repetitions, breaks)
+    blocks, turns = block_means(repetitions, pieces), Turns.of(again, pieces)
     if blocks is None:
-        return _short_fit(n_samples, stair_means(repetitions, after), turns)
-    line = least_squares(blocks.ramp, blocks.step_ms)
+        return _short_fit(n_samples, stair_means(repetitions, pieces), turns, pieces)
+    line = least_squares(*blocks)
     has_changed = turns is not None and _has_changed(blocks, turns)
     if not has_changed and _is_bent(blocks, line):
-        return LineFit(n_samples, None, None, None, None, _bend(blocks))
+        return LineFit(n_samples, None, None, None, None)
     lines = [line] if turns is None else [line, turns.line()]
-    fit = _line_fit(n_samples, lines[has_changed:], has_interval=turns is not None)
+    fit = _line_fit(n_samples, lines[has_changed:], pieces, has_interval=turns is not None)
     return replace(fit, has_changed=has_changed)
 
 
-def _short_fit(n_samples: int, stairs: Means, turns: Turns | None) -> LineFit:
+def _pieces(repetitions: Sequence[Repetition], breaks: Sequence[int]) -> Pieces:
+    """Return the pieces of a run; one if it is too short for blocks."""
+    if not breaks:
+        return WHOLE
+    first = min(float(each.position[0]) for each in repetitions)
+    last = max(float(each.position[-1]) for each in repetitions)
+    pieces = Pieces.of(breaks, first, last)
+    return pieces.up_to_a_break() if block_means(repetitions, pieces) is None else pieces
+
+
+def _short_fit(n_samples: int, stairs: Means, turns: Turns | None, pieces: Pieces) -> LineFit:
     """Return W of the windows, and B of the run's whole stairs, as uncertain as that of the windows and by what lies
     between the two.
     """
-    if turns is None or len(turns.ramp) < FEWEST_TURNS or not len(stairs.ramp):
+    if turns is None or len(turns.step_ms) < FEWEST_TURNS or not len(stairs.step_ms):
         return LineFit(n_samples, None, None, None, None)
     line = turns.line()
-    b_ms = float((stairs.step_ms - line.slope * stairs.ramp).mean())
+    b_ms = float((stairs.step_ms - stairs.parts @ line.slopes).mean())
     b_half = line.intercept_half + abs(line.intercept - b_ms)
     line = line._replace(intercept=b_ms, intercept_half=b_half)
-    return _line_fit(n_samples, [line], has_interval=True)
+    return _line_fit(n_samples, [line], pieces, has_interval=True)
 
 
 def fewest_samples(first_position: int, *, is_timed_again: bool) -> int:
@@ -156,23 +183,29 @@ def fewest_samples(first_position: int, *, is_timed_again: bool) -> int:
     return ((first_position - 1) // KV_CELLS + n_stairs + 1) * KV_CELLS + 2 - first_position
 
 
-def again_windows(first_position: int, n_gen: int, after: int = 0) -> list[tuple[int, int]]:
+def again_windows(first_position: int, n_gen: int, breaks: Sequence[int] = ()) -> list[tuple[int, int]]:
     """Return depth and tokens of each window to time after a decode of `n_gen` tokens, in order; none if it is short.
 
-    They lie in the middle of its first, middle and last block or, if it is too short for blocks, of the first and the
-    last stair that it reached.
+    They lie in the middle of its first, middle and last block and of those beside breaks or, if it is too short for
+    blocks, of the first and the last stair that it reached.
     """
+    if n_gen < 1:
+        return []
     position = np.arange(first_position, first_position + n_gen, dtype=np.float64)
     repetitions, n_each, n_turns = [Repetition(position, position)], _FEWEST_AGAIN, _TURNS_OF_SHORT
-    blocks = block_means(repetitions, after)
-    if not len(stair_means(repetitions, after).ramp):
+    pieces = _pieces(repetitions, breaks)
+    blocks = block_means(repetitions, pieces)
+    if not len(stair_means(repetitions, pieces).step_ms):
         return []
     if blocks is not None:
-        n_each = max(n_each, int(_AGAIN_SHARE * n_gen / (3 * FEWEST_TURNS)) // 2 * 2)
-        middles, n_turns = blocks.ramp[[0, len(blocks.ramp) // 2, -1]], FEWEST_TURNS
+        piece = pieces.piece(blocks.ramp)
+        behind = (np.flatnonzero(np.diff(piece)) + 1).tolist()
+        numbers = {0, len(piece) // 2, len(piece) - 1, *behind, *(number - 1 for number in behind)}
+        n_each = max(n_each, int(_AGAIN_SHARE * n_gen / (len(numbers) * FEWEST_TURNS)) // 2 * 2)
+        middles, n_turns = blocks.ramp[sorted(numbers)], FEWEST_TURNS
     else:
-        first_stair = -(-after // KV_CELLS)
-        middles = np.arange((first_stair + 0.5) * KV_CELLS - 0.5, position[-1] - n_each / 2, KV_CELLS)[[0, -1]]
+        first_stair, last = -(-pieces.after // KV_CELLS), min(position[-1], pieces.until)
+        middles = np.arange((first_stair + 0.5) * KV_CELLS - 0.5, last - n_each / 2, KV_CELLS)[[0, -1]]
     depths = [round(float(middle) - (n_each - 1) / 2) for middle in middles]
     if len(set(depths)) < 2:
         return []
@@ -183,7 +216,7 @@ def _has_changed(blocks: Means, turns: Turns) -> bool:
     """Return whether the run lies further from the windows at one depth than at the others: outside the prediction
     interval of one more turn.
     """
-    gaps = np.interp(turns.ramp, blocks.ramp, blocks.step_ms) - turns.step_ms
+    gaps = np.interp(turns.parts.sum(axis=-1), blocks.ramp, blocks.step_ms) - turns.step_ms
     apart = gaps - gaps.mean(axis=1, keepdims=True)
     width = max(half_width(of_depth.tolist()) for of_depth in apart.T) * math.sqrt(len(apart) + 1)
     limit = max(width, _SMALLEST_CHANGE * float(turns.step_ms.mean()))
@@ -192,59 +225,62 @@ def _has_changed(blocks: Means, turns: Turns) -> bool:
 
 def _is_bent(blocks: Means, line: Line) -> bool:
     """Return whether a parabola fits surely better than the line, by twice Student's 95 % point."""
-    if len(line.rest) < _MIN_BENT_BLOCKS:
+    if len(line.rest) < _MIN_BENT_BLOCKS + len(line.slopes) - 1:
         return False
-    square = least_squares(blocks.ramp, blocks.ramp**2).rest
-    energy, freedom = float(square @ square), len(square) - 3
+    square = least_squares(blocks.parts, blocks.ramp**2).rest
+    energy, freedom = float(square @ square), len(square) - 2 - blocks.parts.shape[1]
     curve = float(square @ line.rest) / energy
     left = line.rest - curve * square
     return abs(curve) * math.sqrt(energy) > 2 * t_95(freedom) * math.sqrt(float(left @ left) / freedom) + _FLAT
 
 
-def _bend(blocks: Means) -> Bend:
-    """Return the two lines that fit the blocks best, one before and one after a position."""
-
-    def halves(index: int) -> list[Line]:
-        parts = (slice(index), slice(index, None))
-        return [least_squares(blocks.ramp[part], blocks.step_ms[part]) for part in parts]
-
-    def energy(index: int) -> float:
-        return sum(float(each.rest @ each.rest) for each in halves(index))
-
-    best = min(range(2, len(blocks.ramp) - 1), key=energy)
-    before, after = (1 / each.slope if each.slope > _FLAT else None for each in halves(best))
-    return Bend(round(blocks.ramp[best - 1 : best + 1].mean()), before, after)
-
-
-def _line_fit(n_samples: int, lines: Sequence[Line], *, has_interval: bool) -> LineFit:
-    """Return W and B of the first line with the union of the intervals of all."""
+def _line_fit(n_samples: int, lines: Sequence[Line], pieces: Pieces, *, has_interval: bool) -> LineFit:
+    """Return W of each piece, and B, of the first line with the union of the intervals of all."""
     line = lines[0]
-    lowest = min(each.slope - each.slope_half for each in lines)
-    highest = max(max(each.slope, 0.0) + each.slope_half for each in lines)
     b_low_ms = max(0.0, min(each.intercept - each.intercept_half for each in lines))
     b_high_ms = max(0.0, max(each.intercept + each.intercept_half for each in lines))
-    w_tokens_per_ms = 1 / line.slope if lowest > _FLAT else None
     b_ms = line.intercept if b_low_ms > 0 else None
-    if not has_interval:
-        return LineFit(n_samples, w_tokens_per_ms, None, b_ms, None)
-    w_high = 1 / lowest if w_tokens_per_ms else None
-    w_ci95 = None if highest <= _FLAT else (1 / highest, w_high)
-    return LineFit(n_samples, w_tokens_per_ms, w_ci95, b_ms, (b_low_ms, b_high_ms))
+    found = [_w(lines, number, has_interval=has_interval) for number in range(len(line.slopes))]
+    ends = [*pieces.knots]
+    if math.isfinite(pieces.until):
+        ends.append(round(pieces.until))
+        found.append((None, None))
+    breaks = tuple(Break(n, *of_piece) for n, of_piece in zip(ends, found, strict=False))
+    return LineFit(n_samples, *found[-1], b_ms, (b_low_ms, b_high_ms) if has_interval else None, breaks=breaks)
 
 
-def fit_windows(windows: Sequence[DecodeWindow], *, in_turns: bool = True) -> LineFit | None:
-    """Fit latency(n) = (n - 1) / W + B to windows at several depths; None for a single depth.
+def _w(
+    lines: Sequence[Line], number: int, *, has_interval: bool
+) -> tuple[float | None, tuple[float, float | None] | None]:
+    """Return W of one piece with its interval."""
+    slopes = [(float(each.slopes[number]), float(each.slope_halves[number])) for each in lines]
+    lowest = min(slope - half for slope, half in slopes)
+    highest = max(max(slope, 0.0) + half for slope, half in slopes)
+    w_tokens_per_ms = 1 / slopes[0][0] if lowest > _FLAT else None
+    if not has_interval or highest <= _FLAT:
+        return w_tokens_per_ms, None
+    return w_tokens_per_ms, (1 / highest, 1 / lowest if w_tokens_per_ms else None)
+
+
+def fit_windows(
+    windows: Sequence[DecodeWindow], breaks: Sequence[int] = (), *, in_turns: bool = True
+) -> LineFit | None:
+    """Fit latency(n) = (n - 1) / W + B to windows at several depths; None if they are too few for a line of this
+    number of breaks.
 
     The 95 % intervals are Student's over the turns, at least 4. Without turns, as of a tool that measures one depth
     after another, W and B have none.
     """
-    turns = Turns.of(windows)
+    positions = [window.mean_position for window in windows]
+    pieces = Pieces.of(breaks, min(positions), max(positions), fewest=0) if windows else WHOLE
+    turns = Turns.of(windows, pieces)
     if turns is None:
         return None
     line = turns.line()
-    if in_turns and math.isfinite(line.slope_half):
-        return _line_fit(len(windows), [line], has_interval=True)
-    return _line_fit(len(windows), [line._replace(slope_half=0.0, intercept_half=0.0)], has_interval=False)
+    if in_turns and math.isfinite(line.intercept_half):
+        return _line_fit(len(windows), [line], pieces, has_interval=True)
+    exact = line._replace(slope_halves=np.zeros(len(line.slopes)), intercept_half=0.0)
+    return _line_fit(len(windows), [exact], pieces, has_interval=False)
 
 
 def _by_depth(windows: Sequence[DecodeWindow]) -> dict[int, list[DecodeWindow]]:

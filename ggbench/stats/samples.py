@@ -1,9 +1,9 @@
 """Step timings as arrays, the means of their blocks, and the interval of timings one after another.
 
 llama.cpp reads the KV cache in steps of 256 cells, so latency grows on a ramp or in stairs; the mean of a whole stair
-lies on the same line either way. Means of long blocks are nearly independent however steps are correlated. Source: the
-method of batch means, B. Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30
-(1982) 556.
+lies on the same line either way. The line is broken where the header says that some layers read no more. Means of long
+blocks are nearly independent however steps are correlated. Source: the method of batch means, B. Schmeiser, "Batch size
+effects in the analysis of simulation output", Operations Research 30 (1982) 556.
 
 The memory layout of file and KV cache, the clocks, and other activity change between loads of a model, so the interval
 of one run, however long, is too narrow to compare it with another.
@@ -57,21 +57,64 @@ some hundred tokens then do not show."""
 _MIN_BLOCKS, _STAIRS_PER_BLOCK = 4, 4
 
 
+class Pieces(NamedTuple):
+    """The positions of a run in which latency is a broken line."""
+
+    after: float = 0
+    """Positions up to it are left out, as too few are measured for a W of their own; likewise those beyond `until`."""
+    knots: tuple[int, ...] = ()
+    """Breaks between measured pieces."""
+    until: float = np.inf
+
+    @classmethod
+    def of(cls, breaks: Sequence[int], first: float, last: float, fewest: int = 2 * KV_CELLS) -> Pieces:
+        """Return what of a run from position `first` to `last` lies between breaks, in pieces of at least `fewest`
+        positions.
+        """
+        before = [each for each in breaks if each < first + fewest]
+        beyond = [each for each in breaks if each not in before and each > last - fewest]
+        knots = (each for each in breaks if each not in before and each not in beyond)
+        return cls(max(before, default=0), tuple(knots), min(beyond, default=np.inf))
+
+    def up_to_a_break(self) -> Pieces:
+        """Return the first piece alone, for a run that is too short for several."""
+        return Pieces(self.after, (), self.knots[0]) if self.knots else self
+
+    def parts(self, position: Floats) -> Floats:
+        """Return how far each position is into each piece, on a further axis; the first begins at 1."""
+        starts, ends = (1, *self.knots), (*self.knots, np.inf)
+        return np.clip(position[..., None], starts, ends) - starts
+
+    def piece(self, ramp: Floats) -> npt.NDArray[np.int64]:
+        """Return the number of the piece in which each position - 1 lies."""
+        return np.searchsorted(self.knots, ramp).astype(np.int64)
+
+
+WHOLE = Pieces()
+"""All positions, in one piece."""
+
+
 class Means(NamedTuple):
     """Means over stairs, or over blocks of them, in order of position."""
 
-    ramp: Floats
-    """Mean of position - 1."""
+    parts: Floats
+    """Mean of how far the positions are into each piece; a row for each mean."""
     step_ms: Floats
 
+    @property
+    def ramp(self) -> Floats:
+        """Mean of position - 1."""
+        found: Floats = self.parts.sum(axis=1)
+        return found
 
-def stair_means(repetitions: Sequence[Repetition], after: int = 0) -> Means:
-    """Return the means over the whole stairs above `after`, over all repetitions; the first and the last stair count as
-    incomplete.
+
+def stair_means(repetitions: Sequence[Repetition], pieces: Pieces = WHOLE) -> Means:
+    """Return the means over the whole stairs of these pieces, over all repetitions; the first and the last stair count
+    as incomplete.
     """
     positions = np.concatenate([each.position for each in repetitions])
     steps_ms = np.concatenate([each.step_ms for each in repetitions])
-    kept = positions > after
+    kept = (positions > pieces.after) & (positions <= pieces.until)
     stairs = ((positions[kept] - 1) // KV_CELLS).astype(np.int64)
     counts = np.bincount(stairs)
     whole = np.flatnonzero(counts)[1:-1]
@@ -80,17 +123,21 @@ def stair_means(repetitions: Sequence[Repetition], after: int = 0) -> Means:
         found: Floats = np.bincount(stairs, values[kept])[whole] / counts[whole]
         return found
 
-    return Means(means(positions - 1), means(steps_ms))
+    parts = [means(values) for values in pieces.parts(positions).T]
+    return Means(np.column_stack(parts), means(steps_ms))
 
 
-def block_means(repetitions: Sequence[Repetition], after: int = 0) -> Means | None:
-    """Return the means over blocks of whole stairs; None below 8 whole stairs."""
-    found = stair_means(repetitions, after)
-    n_stairs = len(found.ramp)
-    if n_stairs < FEWEST_STAIRS:
+def block_means(repetitions: Sequence[Repetition], pieces: Pieces = WHOLE) -> Means | None:
+    """Return the means over blocks of whole stairs, none of which extends over a break; None below 8 whole stairs."""
+    found = stair_means(repetitions, pieces)
+    if len(found.step_ms) < FEWEST_STAIRS:
         return None
-    groups = np.array_split(np.arange(n_stairs), max(_MIN_BLOCKS, n_stairs // _STAIRS_PER_BLOCK))
-    return Means(*(np.array([values[group].mean() for group in groups]) for values in found))
+    piece, groups = pieces.piece(found.ramp), []
+    for number in range(len(pieces.knots) + 1):
+        (stairs,) = np.nonzero(piece == number)
+        n_blocks = max(_MIN_BLOCKS // (len(pieces.knots) + 1), len(stairs) // _STAIRS_PER_BLOCK)
+        groups += np.array_split(stairs, max(1, min(n_blocks, len(stairs))))
+    return Means(*(np.array([values[group].mean(axis=0) for group in groups]) for values in found))
 
 
 FEWEST_IN_A_ROW = 8

@@ -46,7 +46,7 @@ def _half_width_ms(repetitions: Sequence[Repetition]) -> float | None:
     blocks = block_means(repetitions)
     if blocks is None:
         return None
-    half_ms = least_squares(blocks.ramp, blocks.step_ms).mean_half
+    half_ms = least_squares(*blocks).mean_half
     longest = max(len(each.step_ms) for each in repetitions)
     means = [float(each.step_ms.mean()) for each in repetitions if len(each.step_ms) == longest]
     return max(half_ms, half_width(means)) if len(means) > 2 else half_ms

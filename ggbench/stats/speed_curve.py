@@ -1,6 +1,7 @@
 """The latency of a step by position: of a run, or expected.
 
-Latency grows linearly, so it is interpolated between known positions and extrapolated by the last line.
+Latency grows linearly between the header's breaks, so it is interpolated between known positions and extrapolated by
+the lines beyond them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
+from ggbench.stats.decode_timing import (
+    Break,
+    DecodeLimit,
+    DepthSpeed,
+    LatencyLine,
+    LineFit,
+    PrefillSpeed,
+)
 from ggbench.stats.intervals import Estimate, SpeedBasis
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
@@ -47,20 +55,35 @@ def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: De
     W is unknown the slope is the limit's, within its interval and at most that of the line from zero; if that leaves a
     factor of more than 2 at the start of the first window, each window has its level from end to end.
     """
-    middles = ((each.n_depth + (each.n_gen + 1) // 2, _level(each)) for each in windows)
-    levels = tuple(sorted((n, level) for n, level in middles if level is not None))
-    if not levels or fit is None:
-        return ()
-    slope = _slope(fit, limit, levels[-1][1].high / levels[-1][0])
-    floor = limit.b_ms if limit is not None else 0.0
     ends = measured_levels(windows)
-    start = _moved(levels[0][1], slope, ends[0][0] - levels[0][0], floor)
-    if fit.w_tokens_per_ms is None and start.high > _WIDEST * start.low:
+    if not ends or fit is None:
+        return ()
+    slopes = _slopes(fit, limit, ends[-1][1].high / ends[-1][0])
+    levels = _middles(windows, slopes)
+    floor = limit.b_ms if limit is not None else 0.0
+    start = _moved(levels[0], slopes, ends[0][0], floor)[-1][1]
+    if fit.w_tokens_per_ms is None and not fit.breaks and start.high > _WIDEST * start.low:
         levels = ends
-    (first, lowest), (last, highest) = levels[0], levels[-1]
-    found = [(1, _moved(lowest, slope, 1 - first, floor))] if first > 1 else []
-    found += levels
-    return (*found, (max(_FAR, 2 * last), _moved(highest, slope, max(_FAR, 2 * last) - last, floor)))
+    before = _moved(levels[0], slopes, 1, floor)[:0:-1]
+    return (*before, *levels, *_moved(levels[-1], slopes, max(_FAR, 2 * levels[-1][0]), floor)[1:])
+
+
+_Slopes = Sequence[tuple[float, Estimate]]
+"""Milliseconds that each position adds, up to a break, the last one infinite."""
+
+
+def _middles(windows: Sequence[DepthSpeed], slopes: _Slopes) -> Known:
+    """Return the latency in the middle of each window, whose mean latency is another if it extends over a break."""
+    breaks = (Break(int(n), 1 / slope.value if slope.value else None) for n, slope in slopes[:-1])
+    last = slopes[-1][1].value
+    line, found = LatencyLine(1 / last if last else None, 0.0, tuple(breaks)), []
+    for each in windows:
+        level, first, last = _level(each), each.n_depth + 1, each.n_depth + each.n_gen
+        if level is not None:
+            by_ms = line.ms((first + last) / 2) - line.mean_ms(first, last)
+            level = Estimate(level.value + by_ms, max(0.0, level.low + by_ms), level.high + by_ms)
+            found.append((each.n_depth + (each.n_gen + 1) // 2, level))
+    return tuple(sorted(found))
 
 
 def measured_levels(depths: Sequence[DepthSpeed]) -> Known:
@@ -144,21 +167,47 @@ def _level(latency: DepthSpeed) -> Estimate | None:
     return Estimate(step_ms, 1e3 / high if high else 0.0, 1e3 / low if low else math.inf)
 
 
-def _slope(fit: LineFit, limit: DecodeLimit | None, most: float) -> Estimate:
+def _slopes(fit: LineFit, limit: DecodeLimit | None, most: float) -> _Slopes:
+    """Return the milliseconds added by each position up to each break, and beyond; by the fit's W as far as known."""
+    limits, beyond = ((), None) if limit is None else (limit.breaks, limit.w_tokens_per_ms)
+    measured = {each.n: (each.w_tokens_per_ms, each.w_ci95) for each in fit.breaks}
+    least = {each.n: each.w_tokens_per_ms for each in limits}
+    found = [
+        (float(n), _slope(measured.get(n, (None, None)), least.get(n), most))
+        for n in sorted({*measured, *least})
+    ]
+    last = _slope((fit.w_tokens_per_ms, fit.w_ci95), beyond, most)
+    return [*found, (math.inf, last)]
+
+
+def _slope(
+    measured: tuple[float | None, tuple[float, float | None] | None], limit: float | None, most: float
+) -> Estimate:
     """Return the milliseconds added by each position; if W is unknown at most `most`, as the first token takes time."""
-    w = fit.w_tokens_per_ms
-    if w is not None and fit.w_ci95 is None:
+    w, interval = measured
+    if w is not None and interval is None:
         return Estimate(1 / w, 1 / w / _WIDEST, _WIDEST / w)
-    lowest, highest = fit.w_ci95 or (0.0, None)
+    lowest, highest = interval or (0.0, None)
     steepest, flattest = 1 / lowest if lowest else most, 1 / highest if highest else 0.0
     if w is not None:
         return Estimate(1 / w, flattest, steepest)
     steepest = max(flattest, min(steepest, most))
-    least = 0.0 if limit is None or limit.w_tokens_per_ms is None else 1 / limit.w_tokens_per_ms
+    least = 1 / limit if limit else 0.0
     return Estimate(min(max(least, flattest), steepest), flattest, steepest)
 
 
-def _moved(level: Estimate, slope: Estimate, distance: int, floor: float) -> Estimate:
+def _moved(known: tuple[int, Estimate], slopes: _Slopes, n: int, floor: float) -> Known:
+    """Return a known latency, those at the breaks on the way to position n, and that there, at least `floor` [ms]."""
+    found, at = [known], known[0]
+    breaks = sorted((int(end) for end, _ in slopes[:-1] if min(at, n) < end < max(at, n)), reverse=n < at)
+    for end in (*breaks, n) if n != at else ():
+        start, level = found[-1]
+        slope = next(slope for until, slope in slopes if max(start, end) <= until)
+        found.append((end, _moved_along(level, slope, end - start, floor)))
+    return tuple(found)
+
+
+def _moved_along(level: Estimate, slope: Estimate, distance: int, floor: float) -> Estimate:
     """Return the level `distance` positions away, at least `floor` [ms]."""
     value = max(level.value + distance * slope.value, floor)
     steeper, flatter = abs(distance) * (slope.high - slope.value), abs(distance) * (slope.value - slope.low)
@@ -231,5 +280,4 @@ def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None
 def rates_of_window(limit: DecodeLimit, window: DepthSpeed) -> tuple[float, float]:
     """Return the bytes/s at which a window reads weights and KV cache, without a line that separates them: equal."""
     n_before = window.n_depth + window.n_gen // 2
-    kv_ms = n_before / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0
-    return (limit.bandwidth_bytes_per_s * (limit.b_ms + kv_ms) * window.tok_s / 1e3,) * 2
+    return (limit.bandwidth_bytes_per_s * limit.line.ms(n_before + 1) * window.tok_s / 1e3,) * 2

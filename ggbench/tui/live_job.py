@@ -161,4 +161,7 @@ class LiveJob:
         return positions, step_ns
 
     def _line(self, positions: Integers, step_ns: Integers) -> LineFit | None:
-        return self._result.fit if self._result else fit_line(positions, step_ns)
+        if self._result is not None:
+            return self._result.fit
+        breaks = () if self.limit is None else self.limit.breaks
+        return fit_line(positions, step_ns, breaks=[each.n for each in breaks])

@@ -118,7 +118,7 @@ def test_twins_of_few_layers_tell_what_all_layers_cost(model: Path) -> None:
     assert found.b_ms is not None
     assert found.b_ms.value == pytest.approx(base_ms + KV_NS_PER_BYTE * cost.kv_bytes(1) / 1e6, rel=1e-4)
     assert found.w_tokens_per_ms is not None
-    assert found.w_tokens_per_ms.value == pytest.approx(1e6 / (KV_NS_PER_BYTE * cost.full_kv_bytes), rel=1e-4)
+    assert found.w_tokens_per_ms.value == pytest.approx(1e6 / (KV_NS_PER_BYTE * cost.kv.read_growth()), rel=1e-4)
     far = dict(found.tok_s)[8192]
     assert far.value == pytest.approx(1e3 / (base_ms + KV_NS_PER_BYTE * cost.kv_bytes(8192) / 1e6), rel=1e-4)
     assert far.low < far.value < far.high

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from ggbench.gguf_file.model_file import LayerState
-from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from tests.gguf_file.test_architecture import BASE, EXPERTS, KV_CACHE_OF_METADATA, LATENT, Keys, model_of, run_llama_cpp
 
 WIDE: Keys = {"attention.key_length": 64, "attention.value_length": 64}
@@ -91,6 +91,12 @@ N_SEQUENCES = 64
 """The log rounds to 0.01 MiB; over this number of states, a difference of 42 elements in one of them shows."""
 
 
+def kept(kv: KvCache) -> tuple[float, float]:
+    """Bytes of one position in the layers without a window, and in those with one."""
+    full, windowed = (sum(each.n_bytes for each in kv.growths if bool(each.limit) == limited) for limited in (0, 1))
+    return full, windowed
+
+
 @dataclass(frozen=True)
 class Caches:
     kv_bytes: tuple[float, ...]
@@ -117,9 +123,9 @@ def test_caches_are_those_that_llama_cpp_makes(case: str) -> None:
     architecture, keys = case.split()[0], BASE | (RECURRENT | WINDOWED)[case]
     logged = caches_of(architecture, keys)
     kv = kv_cache(model_of(architecture, keys))
-    counted = [1024 * part.n_bytes for part in (kv.full, kv.windowed)]
+    counted = [1024 * n_bytes for n_bytes in kept(kv)]
     has_windows = len(logged.kv_bytes) == 2
-    assert (kv.window is not None) == has_windows
+    assert bool(kv.breaks) == has_windows
     expected = logged.kv_bytes if has_windows else (sum(logged.kv_bytes), 0.0)
     assert counted == pytest.approx(expected, abs=0.011 * 2**20)
     assert kv.state_bytes == pytest.approx(logged.state_bytes, abs=0.011 * 2**20 / N_SEQUENCES)
@@ -128,10 +134,68 @@ def test_caches_are_those_that_llama_cpp_makes(case: str) -> None:
 
 def test_layers_that_share_a_cache_store_it_once_and_read_it_each() -> None:
     states = model_of("gemma4", BASE | WINDOWED["gemma4"]).states
-    assert [state.reads_layer for state in states] == [None, None, None, None, 2, 3]
-    assert states[4] == LayerState(head_dim_k=64, head_dim_v=64, window=128, reads_layer=2)
+    assert [len(state.kept) for state in states] == [1, 1, 1, 1, 0, 0]
+    assert states[4] == LayerState(read=states[2].read) and states[4].window == 128
     kv = kv_cache(model_of("gemma4", BASE | WINDOWED["gemma4"]))
     full, windowed = 2 * (128 + 128) * 2, 2 * (64 + 64) * 2
-    assert (kv.full.n_bytes, kv.full.read_bytes) == (2 * full, 3 * full)
-    assert (kv.windowed.n_bytes, kv.windowed.read_bytes) == (2 * windowed, 3 * windowed)
+    assert kept(kv) == (2 * full, 2 * windowed)
+    assert (kv.read_growth(), kv.read_growth(1)) == (3 * full, 3 * (full + windowed))
     assert float(kv.read_bytes(128 + 10)) == 128 * 3 * (full + windowed) + 10 * 3 * full
+
+
+INDEXER: Keys = {"attention.indexer.head_count": 4, "attention.indexer.key_length": 64, "attention.indexer.top_k": 128}
+MLA: Keys = LATENT | {
+    "attention.head_count_kv": 1, "attention.key_length": 96, "attention.value_length": 64,
+    "attention.key_length_mla": 64, "attention.value_length_mla": 64, "expert_gating_func": 2,
+}  # fmt: skip
+HYPER: Keys = {
+    "hyper_connection.count": 4, "hyper_connection.sinkhorn_iterations": 2, "hyper_connection.epsilon": 1e-6,
+}  # fmt: skip
+SPARSE: dict[str, Keys] = {
+    "deepseek32": MLA | INDEXER,
+    "glm-dsa": MLA | INDEXER,
+    "glm-dsa with shared indexers": MLA | INDEXER | {"attention.indexer.types": [1, 1, 1, 0, 0, 0]},
+    "minimax-m3": EXPERTS | WIDE | INDEXER
+    | {
+        "attention.indexer.head_count": 2, "attention.indexer.block_size": 64, "attention.indexer.local_blocks": 1,
+        "rope.dimension_count": 32, "expert_gating_func": 2,
+    },
+    "qwen4exp": SSM | ROUTED | WIDE | INDEXER
+    | {
+        "hyper_connection.count": 2, "hyper_connection.low_rank": 32, "rope.dimension_sections": [8, 8, 8, 8],
+        "rope.dimension_count": 64, "attention.compress_ratios": [0, 0, 0, 4, 0, 0],
+    },
+    "glm5-next": MLA | KDA | INDEXER | HYPER
+    | {
+        "attention.indexer.kpool": 4, "attention.key_length": 64, "rope.dimension_count": 0,
+        "attention.head_count_kv": [0, 1, 1, 0, 1, 0], "attention.indexer.types": [0, 1, 0, 0, 1, 0],
+    },
+    "deepseek4": EXPERTS | WIDE | INDEXER | HYPER | window()
+    | {
+        "attention.q_lora_rank": 32, "attention.head_count_kv": 1, "attention.output_group_count": 2,
+        "attention.output_lora_rank": 32, "attention.compress_rope_freq_base": 1e4, "hash_layer_count": 1,
+        "attention.compress_ratios": [0, 4, 128, 4, 128, 0], "expert_gating_func": 4, "swiglu_clamp_exp": 10.0,
+        "expert_weights_scale": 1.0, "expert_weights_norm": 1, "rope.dimension_count": 32,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("case", SPARSE)
+def test_caches_of_sparse_attention_are_those_that_llama_cpp_makes(case: str) -> None:
+    """With windows as long as the context, as the script asks for, and 256 rows at least of compressed positions."""
+    architecture, keys = case.split()[0], BASE | SPARSE[case]
+    metadata = {"general.architecture": architecture, "tokenizer.ggml.model": "none"}
+    as_bool = "    elif name.endswith(b'norm'): base.gguf_set_val_bool(gguf, name, ctypes.c_bool(value))\n"
+    script = KV_CACHE_OF_METADATA.replace(
+        "    elif isinstance(value, float)", f"{as_bool}    elif isinstance(value, float)"
+    )
+    log = run_llama_cpp(script, json.dumps(metadata | {f"{architecture}.{key}": keys[key] for key in keys}))
+    kv = re.findall(r"llama_kv_cache: size = .*K \(f16\): +([\d.]+) MiB, V \(f16\): +([\d.]+) MiB", log)
+    state = re.findall(r"(?:llama_memory_recurrent: size =|layers = \d+, size =) +([\d.]+) MiB", log)
+    assert kv, log[-2000:]
+    model = model_of(architecture, keys)
+    assert not model.no_kv_reason
+    counted = sum(rows.n_bytes() * max(1024, 256 * rows.every) for state in model.states for rows in state.kept)
+    assert counted / 2**20 == pytest.approx(sum(float(k) + float(v) for k, v in kv), abs=0.006 * 2 * len(kv))
+    assert kv_cache(model).state_bytes / 2**20 == pytest.approx(sum(map(float, state)), abs=0.006 * len(state))

@@ -14,7 +14,7 @@ from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo
+from ggbench.gguf_file.model_file import LayerState, ModelFile, Rows, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.machine.records import GpuProcess, GpuUse, Throttling
 from ggbench.models.subject import Subject
@@ -201,5 +201,5 @@ def model_file() -> ModelFile:
         },
         tensors=tensors, header_sha256="ab" * 32, n_layer=2, n_embd=256, n_head=(4, 4), n_head_kv=(2, 4), head_dim_k=64,
         head_dim_v=64, n_ff=(512, 512), n_vocab=1000, n_ctx_train=32768, n_expert=8, n_expert_used=2,
-        states=tuple(LayerState(64 * heads, 64 * heads, 64, 64) for heads in (2, 4)),
+        states=tuple(LayerState((Rows(64 * heads, 64 * heads),)) for heads in (2, 4)),
     )  # fmt: skip

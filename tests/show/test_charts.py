@@ -13,12 +13,12 @@ from ggbench.show.axes import BINS, curve_data
 from ggbench.show.charts import (
     Curve,
     Floats,
-    LatencyLine,
     LineChart,
     latency_figure,
 )
 from ggbench.show.names import quant_colors
 from ggbench.show.vega import ON_PAPER, ON_SLATE, as_vega
+from ggbench.stats.decode_timing import LatencyLine
 from ggbench.stats.intervals import ChunkMean
 from tests.fakes.measured import with_run
 

@@ -19,9 +19,9 @@ from ggbench.show.axes import (
     tick_step,
     y_range,
 )
-from ggbench.show.charts import Curve, Floats, Integers, LatencyLine, LineChart, PlottedRun, latency_figure
+from ggbench.show.charts import Curve, Floats, Integers, LineChart, PlottedRun, latency_figure
 from ggbench.show.plot import Frame, draw, plot_text
-from ggbench.stats.decode_timing import DecodeLimit, LineFit
+from ggbench.stats.decode_timing import DecodeLimit, LatencyLine, LineFit
 
 POSITIONS = np.arange(26, 10_026)
 CLIMBING = 10 + (POSITIONS - 1) / 200.0
@@ -92,7 +92,7 @@ def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
     assert made.fit is None
     assert made.note == "W > 100 tokens/ms, B < 5.00 ms"
     assert made.y == pytest.approx(CLIMBING)
-    assert LatencyLine(None, 5.0).ms([1, 1000]).tolist() == [5.0, 5.0]  # a limit without a KV cache is flat
+    assert [LatencyLine(None, 5.0).ms(n) for n in (1, 1000)] == [5.0, 5.0]  # a limit without a KV cache is flat
 
 
 def test_a_decode_at_depths_is_drawn_as_the_means_of_its_windows() -> None:

@@ -12,8 +12,9 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import model_names, short_device, unambiguous_names
 from ggbench.show.presenter import all_figures, figure_of
-from ggbench.show.run_figures import rows_of
-from ggbench.stats.decode_timing import Bend, LatencySummary, LineFit
+from ggbench.show.run_figures import rows_of, w_text
+from ggbench.show.words import say
+from ggbench.stats.decode_timing import Break, DecodeLimit, LatencySummary, LineFit
 from tests.fakes.measured import search_of, with_decode, with_run, with_subject
 
 
@@ -106,8 +107,29 @@ def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) 
     assert note(with_decode(short, unsteady="the clock fell")).endswith("488; unsteady: the clock fell")
     flat = LineFit(300, None, (1234.4, None), None, (9.0, 11.0))
     assert note(with_decode(short, fit=flat)) == ""
-    bent = LineFit(10_000, None, None, None, None, Bend(4000, None, 800.0))
-    assert "from about token 4,000 on" in note(with_decode(completed, fit=bent))
+    bent = LineFit(10_000, None, None, None, None)
+    assert note(with_decode(completed, fit=bent)) == say("run.bent")
+
+
+@pytest.mark.parametrize(
+    ("fit", "text"),
+    [
+        (LineFit(9, 1900.0, None, 5.0, None), "1900"),
+        (LineFit(9, 1900.0, (1800.0, 2000.0), 5.0, None, breaks=(Break(2048, 271.0, (270.0, 272.0)),)),
+         "271 ±1, then 1900 ±100 from 2,048"),
+        (LineFit(9, None, (900.0, None), 5.0, None, breaks=(Break(2048, 271.0),)), "271, then > 900 from 2,048"),
+        (LineFit(9, None, None, 5.0, None, breaks=(Break(2048, 271.0),)), "271 up to 2,048"),
+        (DecodeLimit(None, 5.0, 1e9, "", (Break(1024, 271.0),)), "271 up to 1,024"),
+    ],
+)  # fmt: skip
+def test_w_says_where_it_changes(fit: LineFit | DecodeLimit, text: str) -> None:
+    assert w_text(fit) == text
+
+
+def test_w_before_a_break_is_a_figure_of_its_own(completed: QuantSummary) -> None:
+    row = with_decode(completed, fit=LineFit(9, 1900.0, None, 5.0, None, breaks=(Break(2048, 271.0),)))
+    assert [figure_of(key).get(row) for key in ("w_before", "w_break", "w_tokens_per_ms")] == [271.0, 2048, 1900.0]
+    assert [figure_of(key).get(completed) for key in ("w_before", "w_break")] == [None, None]
 
 
 @pytest.mark.parametrize(

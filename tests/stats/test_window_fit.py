@@ -25,6 +25,17 @@ def test_windows_on_a_line_give_its_w_and_b() -> None:
     assert fit_windows([window(0, 1.0)] * 5) is None
 
 
+def test_windows_on_both_sides_of_a_break_give_w_before_and_after() -> None:
+    def step_ms(position: float) -> float:
+        return 10.0 + min(position - 1, 2047) / 50 + max(position - 2048, 0) / 400
+
+    windows = [window(depth, step_ms(depth + 8.5)) for depth in (0, 1024, 4096, 8192)]
+    fit = fit_windows(windows, [2048])
+    assert fit is not None and fit.breaks[0].n == 2048
+    assert (fit.breaks[0].w_tokens_per_ms, fit.w_tokens_per_ms, fit.b_ms) == pytest.approx((50.0, 400.0, 10.0))
+    assert fit_windows(windows[::3], [2048]) is None, "two depths do not show two slopes"
+
+
 def test_the_intervals_of_turns_hold_the_truth_at_their_rate() -> None:
     rng = np.random.default_rng(5)
     held_w = held_b = 0

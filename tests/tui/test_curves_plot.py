@@ -10,7 +10,8 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
-from ggbench.show.charts import Curve, LatencyLine, LineChart, latency_figure
+from ggbench.show.charts import Curve, LineChart, latency_figure
+from ggbench.stats.decode_timing import LatencyLine
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 
 

@@ -24,8 +24,8 @@ from ggbench.models.targets import Target
 from ggbench.runs.progress import Finished, Pace, SamplesTimed
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.show.charts import LatencyLine, latency_figure
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.show.charts import latency_figure
+from ggbench.stats.decode_timing import DecodeLimit, LatencyLine, LatencySummary, LineFit
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen

@@ -134,8 +134,8 @@ def _time_again(session: Session, settings: DecodeSettings) -> Generator[Progres
 
     windows: list[tuple[int, int]] = []
     if settings.n_seqs == 1 and not settings.depths and not session.setup.unsupported(DecodeAtDepth):
-        largest = session.recorder.recording.head.subject.n_swa or 0
-        windows = again_windows(settings.n_prompt + 1, settings.n_gen, largest)
+        breaks = session.recorder.recording.head.subject.breaks
+        windows = again_windows(settings.n_prompt + 1, settings.n_gen, breaks)
     for number, (depth, n_gen) in enumerate(windows):
         yield Working("decode", number, len(windows), say("decode.again", depth=depth))
         ending = yield from session.run(DecodeAtDepth(depth - 1, n_gen), f"{_AGAIN}{depth}/b1/r{number}")
@@ -166,7 +166,7 @@ def _result(
     again = [_window(series) for name, series in recording.series.items() if name.startswith(_AGAIN)]
     fit = None
     if times.is_single:
-        fit = fit_line(times.position, times.step_ns, again, recording.head.subject.n_swa or 0)
+        fit = fit_line(times.position, times.step_ns, again, recording.head.subject.breaks)
     changed = say("decode.changed") if fit is not None and fit.has_changed else ""
     return DecodeResult(
         n_prompt=settings.n_prompt,
@@ -231,7 +231,7 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
     return DecodeResult(
         n_prompt=min(settings.depths),
         n_gen=sum(window.n_gen for window in windows),
-        fit=fit_windows(windows),
+        fit=fit_windows(windows, recording.head.subject.breaks),
         latency=latency,
         limit=recording.last(DecodeLimit),
         depths=tuple(depth_speed(depth, own) for depth, own in by_depth.items() if own),

@@ -8,10 +8,9 @@ from typing import ClassVar
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
 from ggbench.show.quants import QuantPresenter, speed_in
 from ggbench.show.run_documents import MEASURED, RunDocuments
-from ggbench.show.run_figures import FIGURES
+from ggbench.show.run_figures import FIGURES, w_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import format_number
@@ -42,20 +41,15 @@ class DecodePresenter(QuantPresenter):
 def _along_context(summary: QuantSummary, speed: str, n_gen: int) -> str:
     """Return the speed, and how it falls with the context as far as that is known."""
     fit, more = summary.fit, math.nan
-    if fit is not None and fit.bend is not None:
-        before, after = map(_w_text, (fit.bend.w_before, fit.bend.w_after))
-        return say("decode.bent", speed=speed, n_gen=n_gen, n=fit.bend.n, before=before, after=after)
+    b = FIGURES["b_ms"].text(summary)
     key = "decode.speed"
+    if fit is not None and fit.breaks:
+        return say("decode.broken", speed=speed, n_gen=n_gen, b=b, w=w_text(fit))
     if fit is not None and fit.w_tokens_per_ms is not None:
         key, more = "decode.growing", 1e3 / fit.w_tokens_per_ms
     elif fit is not None and fit.w_ci95 is not None:
         key, more = "decode.bounded", 1e3 / fit.w_ci95[0]
-    b = FIGURES["b_ms"].text(summary)
     return say(key, speed=speed, n_gen=n_gen, b=b, more=format_number(more, 2))
-
-
-def _w_text(w_tokens_per_ms: float | None) -> str:
-    return UNKNOWN if w_tokens_per_ms is None else format_number(w_tokens_per_ms)
 
 
 def _at_depths(summary: QuantSummary) -> str:

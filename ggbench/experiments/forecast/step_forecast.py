@@ -57,8 +57,8 @@ class _Round(msgspec.Struct, frozen=True):
 
     @property
     def growth_ms(self) -> float:
-        """Time added to a step by each position beyond any window."""
-        return sum(part.step.per_kv_byte * part.cost.full_kv_bytes for part in self.parts)
+        """Time added to a step by each position beyond all breaks."""
+        return sum(part.step.per_kv_byte * part.cost.kv.read_growth() for part in self.parts)
 
     def latency_ms(self, n: int) -> float:
         return _total([(part.cost, part.step) for part in self.parts], n)
@@ -87,7 +87,7 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def w_tokens_per_ms(self) -> Estimate | None:
-        """Tokens of context that add 1 ms to a step, beyond any window; None if latency does not grow, or by less than
+        """Tokens of context that add 1 ms to a step, beyond all breaks; None if latency does not grow, or by less than
         the noise.
         """
         return _inverse(_expected([each.growth_ms for each in self.rounds]), 1.0)

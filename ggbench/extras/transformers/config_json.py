@@ -211,8 +211,7 @@ def _windowed(config: Config, shape: _Shape, states: tuple[LayerState, ...]) -> 
         raise config.wrong(f"layer_types has {len(slides)} entries for {len(states)} layers")
     window = shape.sliding_window if shape.use_sliding_window else None
     return tuple(
-        replace(state, window=window if is_sliding else None)
-        for state, is_sliding in zip(states, slides, strict=True)
+        state.within(window if is_sliding else None) for state, is_sliding in zip(states, slides, strict=True)
     )
 
 

@@ -19,7 +19,7 @@ from ggbench.machine.description import Device
 from ggbench.machine.known_devices import recognize_device
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.weights import Weights, file_weights
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.decode_timing import Bandwidth, Break, DecodeLimit, LatencyLine
 from ggbench.units import GIB
 
 DECODE_POSITIONS = (1024, 8192, 32768)
@@ -106,9 +106,8 @@ class SchemeLimits(msgspec.Struct, frozen=True):
     """Tokens per sequence; also None if the weights alone do not fit."""
     fits: bool | None
     """Whether the weights and one token of each sequence fit."""
-    w_tokens_per_ms: float | None
-    """Also None if the bytes read per token do not grow with the context."""
-    b_ms: float | None
+    line: LatencyLine | None
+    """W and B of decoding."""
     tok_s: tuple[float, ...]
     """Throughput over all sequences of the batch, at `DECODE_POSITIONS`; empty if unknown."""
     prefill: PrefillLimit | None
@@ -140,10 +139,10 @@ def _scheme_limits(
         hardware.compute_flop_per_s,
     )
     max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
-    w_tokens_per_ms = b_ms = prefill = None
+    line = prefill = None
     tok_s: tuple[float, ...] = ()
     if bandwidth is not None:
-        w_tokens_per_ms, b_ms = decode_line(weights, kv, bandwidth, batch_size)
+        line = decode_line(weights, kv, bandwidth, batch_size)
         steps = (decode_latency_ms(weights, kv, bandwidth, compute, n, batch_size) for n in DECODE_POSITIONS)
         tok_s = tuple(batch_size * 1e3 / step_ms for step_ms in steps)
         if compute is not None:
@@ -154,8 +153,7 @@ def _scheme_limits(
         batch_size=batch_size,
         max_n_ctx=max_n_ctx or None,
         fits=None if memory is None else bool(max_n_ctx),
-        w_tokens_per_ms=w_tokens_per_ms,
-        b_ms=b_ms,
+        line=line,
         tok_s=tok_s,
         prefill=prefill,
     )
@@ -181,27 +179,26 @@ def decode_limit(
     Raises Unsupported if the state is not a KV cache or a tensor's size is unknown.
     """
     weights = file_weights(model, model.name)
-    w_tokens_per_ms, b_ms = decode_line(weights, kv_cache(model, type_k, type_v), bandwidth.bytes_per_s, n_seqs)
-    return DecodeLimit(
-        w_tokens_per_ms=w_tokens_per_ms,
-        b_ms=b_ms,
-        bandwidth_bytes_per_s=bandwidth.bytes_per_s,
-        bandwidth_source=bandwidth.source,
-    )
+    line = decode_line(weights, kv_cache(model, type_k, type_v), bandwidth.bytes_per_s, n_seqs)
+    return DecodeLimit(line.w_tokens_per_ms, line.b_ms, bandwidth.bytes_per_s, bandwidth.source, line.breaks)
 
 
 def decode_line(
     weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, batch_size: int = 1
-) -> tuple[float | None, float]:
-    """Return W [tokens/ms] and B [ms] of latency(n) = (n - 1) / W + B for a batch of sequences, each at position n.
+) -> LatencyLine:
+    """Return latency(n) = (n - 1) / W + B for a batch of sequences, each at position n.
 
     Source: the article, sections 4.4, 5.1 and 5.2.5. B is the latency at n = 1, so it includes one position of KV,
-    which the article's text omits but its numbers include. If some layers have a window, latency is piecewise linear
-    and W is that of the part beyond the window; None if every layer has one, so latency does not grow.
+    which the article's text omits but its numbers include. W changes where a window or a budget is full.
     """
-    growth = (kv.full.read_bytes + (0 if kv.window else kv.windowed.read_bytes)) * batch_size
-    w_tokens_per_ms = bandwidth_bytes_per_s / growth / 1e3 if growth else None
-    return w_tokens_per_ms, decode_read_ms(weights, kv, bandwidth_bytes_per_s, 1, batch_size)
+
+    def w_tokens_per_ms(n: float) -> float | None:
+        growth = kv.read_growth(n) * batch_size
+        return bandwidth_bytes_per_s / growth / 1e3 if growth else None
+
+    breaks = tuple(Break(n, w_tokens_per_ms(n - 1)) for n in kv.breaks)
+    b_ms = decode_read_ms(weights, kv, bandwidth_bytes_per_s, 1, batch_size)
+    return LatencyLine(w_tokens_per_ms(math.inf), b_ms, breaks)
 
 
 def decode_read_ms(

@@ -15,7 +15,7 @@ from ggbench.machine.readings import BUSY_SHARE
 from ggbench.runs.progress import Stage
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
-from ggbench.show.run_figures import measured_text
+from ggbench.show.run_figures import measured_text, w_text
 from ggbench.text import sanitize, shorten, shorten_middle
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import QueueItem
@@ -160,7 +160,7 @@ def _latency_lines(numbers: LiveNumbers) -> Iterator[str]:
         return
     yield f"speed {measured_text(latency, 'tok_s')} tok/s"
     if fit is not None and not fit.is_nothing:
-        yield f"W     {measured_text(fit, 'w_tokens_per_ms')} tokens/ms"
+        yield f"W     {w_text(fit)} tokens/ms"
         yield f"B     {measured_text(fit, 'b_ms', 4)} ms"
     if latency.p50_ms is not None:
         yield f"p50   {format_ms(latency.p50_ms)}, p99 {format_ms(latency.p99_ms)} ms"

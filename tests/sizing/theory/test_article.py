@@ -74,12 +74,12 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
     weights = uniform_weights(parameters, bits)
     if quantity == "n_ctx":
         return n_ctx_that_fits(hardware.memory_bytes, weights, kv) or "oom"
-    w_tokens_per_ms, b_ms = decode_line(weights, kv, hardware.bandwidth_bytes_per_s)
+    line = decode_line(weights, kv, hardware.bandwidth_bytes_per_s)
     if quantity == "w_tokens_per_ms":
-        assert w_tokens_per_ms is not None
-        return round(w_tokens_per_ms)
+        assert line.w_tokens_per_ms is not None
+        return round(line.w_tokens_per_ms)
     if quantity == "b_ms":
-        return round(b_ms, 2)
+        return round(line.b_ms, 2)
     if counting == "rough":  # the output matrix is computed for every token, as a layer is
         layers = parameters.layers + parameters.lm_head
         weights = msgspec.structs.replace(

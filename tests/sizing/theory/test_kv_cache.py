@@ -14,7 +14,11 @@ from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
+from ggbench.sizing.theory.limits import decode_line
+from ggbench.sizing.theory.weights import Parameters, uniform_weights
+from ggbench.stats.decode_timing import Break
 from tests.gguf_file.test_architecture import BASE, KV_CACHE_OF_METADATA, model_of, run_llama_cpp
+from tests.gguf_file.test_layer_states import SPARSE, kept
 
 LOG = Path(__file__).parents[2] / "data" / "llama_cpu_0.5b_q8_0.log"
 WINDOW = 1024
@@ -28,7 +32,7 @@ def windowed(*has_window: bool) -> ModelFile:
     """24 layers, of which those with the flag have a window of 1024."""
     file = drawn()
     pairs = zip(file.states, has_window, strict=True)
-    states = tuple(msgspec.structs.replace(state, window=WINDOW if flag else None) for state, flag in pairs)
+    states = tuple(state.within(WINDOW if flag else None) for state, flag in pairs)
     return msgspec.structs.replace(file, sliding_window=WINDOW, states=states)
 
 
@@ -45,7 +49,7 @@ def test_bytes_are_those_that_llama_cpp_allocates() -> None:
 def test_a_window_that_no_layer_is_known_to_have_gives_an_upper_bound(architecture: str) -> None:
     kv = kv_cache(model_of(architecture, BASE | {"attention.sliding_window": WINDOW}))
     assert float(kv.cached_bytes(100_000)) == 100_000 * 6 * 2 * 64 * 2
-    assert kv.window is None
+    assert kv.breaks == ()
 
 
 def test_a_recurrent_state_is_kept_and_read_at_every_length() -> None:
@@ -73,8 +77,8 @@ def test_layers_with_a_window_are_llama_cpps_where_the_header_does_not_say(archi
     n_full, n_windowed = (int(count) for count in re.findall(r"llama_kv_cache: size = .* (\d+) layers", log))
     kv = kv_cache(model_of(architecture, keys))
     per_layer = 2 * (64 + 64) * 2
-    assert (kv.full.n_bytes, kv.windowed.n_bytes) == (n_full * per_layer, n_windowed * per_layer)
-    assert kv.window == 256
+    assert kept(kv) == (n_full * per_layer, n_windowed * per_layer)
+    assert kv.breaks == (256,)
 
 
 @pytest.mark.parametrize("kv", [FIVE_OF_SIX, kv_cache(drawn())], ids=["windowed", "full"])
@@ -110,10 +114,10 @@ def test_a_window_stops_the_growth_of_its_layers() -> None:
     assert FIVE_OF_SIX.cached_bytes(WINDOW) == 24 * 4096 * WINDOW
     assert FIVE_OF_SIX.cached_bytes(WINDOW + 10) == 24 * 4096 * WINDOW + 10 * 4 * 4096
     last = kv_cache(windowed(*(layer % 6 < 5 for layer in range(24))), layers=range(18, 24))
-    assert (last.full.n_bytes, last.windowed.n_bytes, last.window) == (4096, 5 * 4096, WINDOW)
+    assert (kept(last), last.breaks) == ((4096, 5 * 4096), (WINDOW,))
     everywhere = kv_cache(windowed(*[True] * 24))
-    assert everywhere.n_that_fit(24 * 4096 * WINDOW) == WINDOW
-    assert everywhere.n_that_fit(24 * 4096 * WINDOW + 1) == 2**32 - 1
+    assert everywhere.n_that_fit(24 * 4096 * WINDOW - 1) == WINDOW - 1
+    assert everywhere.n_that_fit(24 * 4096 * WINDOW) == 2**32 - 1
 
 
 def test_a_state_without_kv_fits_at_every_length() -> None:
@@ -128,3 +132,54 @@ def test_a_missing_hyperparameter_is_an_error(field: str) -> None:
     file = msgspec.structs.replace(drawn(), **{field: (0,) * 24 if field == "n_head" else 0})
     with pytest.raises(Unsupported, match="the header lacks"):
         kv_cache(file)
+
+
+@pytest.mark.parametrize(
+    ("case", "rising", "budget", "beyond"),
+    [
+        # six latent layers of 96 elements; a key of 64 in each, or in three of them
+        ("deepseek32", 6 * 2 * (96 + 64), 128, 6 * 2 * 64),
+        ("glm-dsa with shared indexers", 2 * (6 * 96 + 3 * 64), 128, 2 * 3 * 64),
+        # two heads of 64 in K and V; the first of six layers is dense, and 128 blocks of 64 are chosen in the others
+        ("minimax-m3", 2 * (6 * 256 + 5 * 64), 128 * 64, 2 * (256 + 5 * 64)),
+        # one layer with attention: whole blocks of 4, and the last one
+        ("qwen4exp", 2 * (256 + 64), 128 + 3, 2 * 64),
+        # three layers with a latent of 64, two with an indexer whose keys are pooled by 4
+        ("glm5-next", 2 * (3 * 64 + 2 * 64 / 4), 128 + 3, 2 * 2 * 64 / 4),
+    ],
+)
+def test_beyond_its_budget_sparse_attention_reads_the_keys_of_its_indexer(
+    case: str, rising: float, budget: int, beyond: float
+) -> None:
+    """Bytes of one position more, in f16. Sources: those of `_SparseAttention`."""
+    kv = kv_cache(model_of(case.split()[0], BASE | SPARSE[case]))
+    assert kv.breaks == (budget,)
+    assert kv.read_bytes(budget) - kv.state_bytes == budget * rising
+    assert kv.read_bytes(budget + 1000) - kv.read_bytes(budget) == 1000 * beyond
+    assert (kv.read_growth(1), kv.read_growth()) == (rising, beyond)
+
+
+def test_deepseek4_reads_a_window_then_compressed_positions_up_to_its_budget() -> None:
+    """Six layers keep 128 positions of 64; of two of them each has a row for 4 positions, of two for 128. All rows are
+    copied, then 128 rows of 4 positions and all of 128 are attended to; a key of 64 is read for each 4.
+    """
+    kv = kv_cache(model_of("deepseek4", BASE | SPARSE["deepseek4"]))
+    copied, keys = 2 * 128 / 4 + 2 * 128 / 128, 2 * 128 / 4
+    assert kv.breaks == (128, 4 * 128)
+    assert kv.read_growth() == copied + keys + 2 * 128 / 128
+    assert kv.read_growth(200) == kv.read_growth() + 2 * 128 / 4
+    assert kv.read_growth(1) == kv.read_growth(200) + 6 * 128
+    states = 2 * 4 * 2 * (2 * 8 * (64 + 64)) + 2 * 4 * 2 * 128 * 64
+    assert kv.state_bytes == states
+
+
+def test_decoding_slows_down_less_beyond_the_budget() -> None:
+    """W before and after it, at 1 GB/s, and the latency in between."""
+    file = model_of("deepseek32", BASE | SPARSE["deepseek32"])
+    parameters = Parameters(layers=10**6, experts=0, lm_head=0, embedding=0)
+    line = decode_line(uniform_weights(parameters, 16), kv_cache(file), 1e9)
+    assert line.breaks == (Break(128, 1e9 / 1920 / 1e3),)
+    assert line.w_tokens_per_ms == pytest.approx(1e6 / 768)
+    assert line.ms(128) - line.ms(1) == pytest.approx(127 * 1920 / 1e6)
+    assert line.ms(1128) - line.ms(128) == pytest.approx(1000 * 768 / 1e6)
+    assert line.mean_ms(28, 228) == pytest.approx(line.ms(128) - (50 * 50 * 1920 - 50 * 50 * 768) / 100 / 1e6)

@@ -22,7 +22,7 @@ from ggbench.sizing.theory.limits import (
     n_ctx_that_fits,
 )
 from ggbench.sizing.theory.weights import count_parameters, file_weights, uniform_weights
-from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.decode_timing import Bandwidth, Break
 
 BANDWIDTH, COMPUTE = 1e12, 80e12
 
@@ -33,10 +33,7 @@ def drawn(model_id: str = "qwen1.5-7b") -> ModelFile:
 
 def windowed(period: int) -> ModelFile:
     """The dense model with a window of 4,096 in the first layer of each period."""
-    states = (
-        msgspec.structs.replace(state, window=None if layer % period else 4096)
-        for layer, state in enumerate(DENSE.states)
-    )
+    states = (state.within(None if layer % period else 4096) for layer, state in enumerate(DENSE.states))
     return msgspec.structs.replace(DENSE, states=tuple(states))
 
 
@@ -47,7 +44,7 @@ def test_a_prompt_of_one_token_reads_as_the_first_decode_does() -> None:
     """The article, section 4.4: B is prefill at a length of 1."""
     weights, kv = uniform_weights(count_parameters(DENSE), 8), kv_cache(DENSE)
     curve = PrefillLimit(weights, kv, BANDWIDTH, COMPUTE, 1)
-    assert curve.read_ms(1) == pytest.approx(decode_line(weights, kv, BANDWIDTH)[1])
+    assert curve.read_ms(1) == pytest.approx(decode_line(weights, kv, BANDWIDTH).b_ms)
     assert decode_latency_ms(weights, kv, BANDWIDTH, 1e9, 1) == pytest.approx(curve.compute_ms(1) * COMPUTE / 1e9)
 
 
@@ -80,10 +77,10 @@ def test_the_bound_changes_at_the_knees() -> None:
 def test_a_batch_reads_the_weights_once_and_kv_for_each() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 4), kv_cache(DENSE)
     one, eight = decode_line(weights, kv, BANDWIDTH), decode_line(weights, kv, BANDWIDTH, batch_size=8)
-    assert one[0] is not None
-    assert eight[0] == pytest.approx(one[0] / 8)
+    assert one.w_tokens_per_ms is not None
+    assert eight.w_tokens_per_ms == pytest.approx(one.w_tokens_per_ms / 8)
     kv_ms = kv.bytes_per_token / BANDWIDTH * 1e3
-    assert eight[1] - one[1] == pytest.approx(7 * kv_ms)
+    assert eight.b_ms - one.b_ms == pytest.approx(7 * kv_ms)
     alone = n_ctx_that_fits(24 << 30, weights, kv)
     shared = n_ctx_that_fits(24 << 30, weights, kv, batch_size=8)
     assert alone is not None and shared == alone // 8
@@ -99,6 +96,7 @@ def test_windows_bound_what_a_token_reads() -> None:
     assert limit.b_ms == pytest.approx(whole.b_ms)
     none = decode_limit(windowed(1), Bandwidth(BANDWIDTH, "given"))
     assert none.w_tokens_per_ms is None
+    assert limit.breaks == (Break(4096, whole.w_tokens_per_ms),)
 
 
 def test_a_mixture_reads_more_experts_with_more_tokens() -> None:
@@ -125,10 +123,10 @@ def test_the_table_of_embeddings_is_not_in_the_gpus_memory() -> None:
 def test_unknown_figures_of_a_machine_leave_their_limits_unknown() -> None:
     weights, kv = (uniform_weights(count_parameters(DENSE), 4),), kv_cache(DENSE)
     (memory,) = model_limits(weights, kv, Hardware("m", memory_bytes=24 << 30), 8)
-    assert (memory.max_n_ctx, memory.b_ms, memory.tok_s, memory.prefill) == (42_382, None, (), None)
+    assert (memory.max_n_ctx, memory.line, memory.tok_s, memory.prefill) == (42_382, None, (), None)
     (speed,) = model_limits(weights, kv, Hardware("b", bandwidth_bytes_per_s=1e12), 8)
     assert (speed.max_n_ctx, speed.fits, speed.prefill) == (None, None, None)
-    assert speed.b_ms is not None
+    assert speed.line is not None
     assert len(speed.tok_s) == 3
     (small,) = model_limits(weights, kv, Hardware("s", memory_bytes=1 << 30), 8)
     assert (small.max_n_ctx, small.fits) == (None, False)
