@@ -140,7 +140,12 @@ _CACHE: Sequence[Figure[KvCache]] = (
     member("type_k", "K"),
     member("type_v", "V"),
     member("bytes_per_token", "KV of a token", format_bytes),
-    member("breaks", "read up to", lambda breaks: in_words([format_count(n) for n in breaks])),
+    Figure(
+        "window",
+        "window",
+        lambda kv: kv.breaks[-1] if kv.breaks else None,
+        meaning="Positions beyond which some layers read no more: a sliding window, or the budget of sparse attention.",
+    ),
     member("state_bytes", "states", format_bytes),
 )
 

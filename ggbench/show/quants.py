@@ -28,7 +28,16 @@ from ggbench.show.metric import DEPTH, Metric, decode_metrics, decoded_lengths, 
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import compare_command, in_turns, run_answer, shared
-from ggbench.show.run_figures import FIGURES, caveats, estimate, figures, rows_of, unsteady_mark, unsteady_note
+from ggbench.show.run_figures import (
+    FIGURES,
+    caveats,
+    estimate,
+    figures,
+    rows_of,
+    unsteady_mark,
+    unsteady_note,
+    w_text,
+)
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DepthSpeed, PrefillSpeed
 from ggbench.stats.intervals import Estimate
@@ -43,7 +52,7 @@ _FRONT = (
     replace(
         FIGURES["n_seqs"], get=lambda row: row.decode.n_seqs if row.decode and row.decode.n_seqs > 1 else None
     ),
-    *figures("tok_s_together b_ms w_tokens_per_ms b_ratio w_ratio b_w16_ms bpw file_bytes"),
+    *figures("tok_s_together b_ms w_before w_break w_tokens_per_ms b_ratio w_ratio b_w16_ms bpw file_bytes"),
 )
 
 _PROMPT = (
@@ -125,7 +134,10 @@ def _facts(keys: str, summary: QuantSummary) -> list[tuple[str, str]]:
 
 def latency_facts(summary: QuantSummary) -> Facts:
     """Return what a decode measured besides its speed."""
-    return Facts(_facts("b_ms w_tokens_per_ms p50_ms p99_ms prefill_ms memory_bytes peak_bytes", summary))
+    fit = summary.fit
+    w = [] if fit is None or fit.is_nothing else [("W", f"{w_text(fit)} tokens/ms")]
+    others = _facts("p50_ms p99_ms prefill_ms memory_bytes peak_bytes", summary)
+    return Facts([*_facts("b_ms", summary), *w, *others])
 
 
 def _model(summary: QuantSummary) -> list[tuple[str, str]]:

@@ -111,6 +111,6 @@ def test_what_the_header_cannot_tell_is_a_note(model_file: ModelFile, render: Re
 
 
 def test_windows_and_recurrent_states_are_figures_of_their_own(model_file: ModelFile, render: Render) -> None:
-    states = (replace(model_file.states[0], window=1024), LayerState(recurrent_elements=1 << 18))
+    states = (model_file.states[0].within(1024), LayerState(recurrent_elements=1 << 18))
     text = render(header_answer(replace(model_file, sliding_window=1024, states=states), "x.gguf").rich(why=True), 140)
     assert "1,024" in text and "1.00 MiB" in text

@@ -116,7 +116,7 @@ def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) 
     [
         (LineFit(9, 1900.0, None, 5.0, None), "1900"),
         (LineFit(9, 1900.0, (1800.0, 2000.0), 5.0, None, breaks=(Break(2048, 271.0, (270.0, 272.0)),)),
-         "271 ±1, then 1900 ±100 from 2,048"),
+         "271.0 ±1.0, then 1900 ±100 from 2,048"),
         (LineFit(9, None, (900.0, None), 5.0, None, breaks=(Break(2048, 271.0),)), "271, then > 900 from 2,048"),
         (LineFit(9, None, None, 5.0, None, breaks=(Break(2048, 271.0),)), "271 up to 2,048"),
         (DecodeLimit(None, 5.0, 1e9, "", (Break(1024, 271.0),)), "271 up to 1,024"),
