@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggbench.errors import UnknownName
+from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from click.types import OptionHelpExtra
@@ -105,6 +106,20 @@ def _shortened(text: str, room: int) -> str:
     return kept + bracket + default if len(kept + bracket + default) <= room else kept
 
 
+_OF_SETUPS = "--n-ubatch"
+"""An option of every command that loads a model or plans to."""
+
+
+def _without_idle(args: list[str], own: Collection[str]) -> list[str]:
+    """Return the arguments with llama-server's options as ggbench's, and name once those without effect."""
+    from ggbench.engines.llama.command_line import in_own_words
+
+    words, idle = in_own_words(args, own)
+    if idle and not {"-q", "--quiet"} & {*words}:
+        click.echo(f"no effect here: {in_words(list(dict.fromkeys(idle)))}", err=True)
+    return words
+
+
 class DocumentedCommand(click.Command):
     """A command with `examples`, lines for a shell."""
 
@@ -118,8 +133,12 @@ class DocumentedCommand(click.Command):
         return params if isinstance(self, click.Group) else [*params, _HELP_ALL]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Look also for --help after an option without its value, and for unknown options of several letters."""
+        """Take options of llama-server where the command has the setup of a model. Look also for --help after an option
+        without its value, and for unknown options of several letters.
+        """
         own = {name for param in self.params for name in param.opts}
+        if _OF_SETUPS in own:
+            args = _without_idle(args, own)
         words = [] if isinstance(self, click.Group) else takewhile(lambda word: word != "--", args)
         for word in words:
             if word in (*ctx.help_option_names, *_HELP_ALL.opts):

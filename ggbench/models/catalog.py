@@ -117,10 +117,20 @@ class Catalog(msgspec.Struct, frozen=True):
         """Return the first model with this Hub repo, in any case; None if there is none."""
         return next((model for model in self.models if (model.repo or "").lower() == repo.lower()), None)
 
+    def called(self, file_name: str) -> CatalogModel | None:
+        """Return the model whose id is in a file's or a repo's name, the longest of several; None without one."""
+        name = f"-{_dashed(file_name)}-"
+        found = [model for model in self.models if f"-{_dashed(model.id)}-" in name]
+        return max(found, key=lambda model: len(model.id), default=None)
+
     def named(self, name: str) -> CatalogModel | None:
         """Return the model of a plan or run: `twin:ID`, its id or its Hub repo; None for another."""
         bare = name.removeprefix("twin:")
         return self.find(bare) or self.of_repo(bare)
+
+
+def _dashed(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
 
 
 def shipped_models_file() -> Path:

@@ -342,14 +342,14 @@ def _sentence(plan: EnginePlan, nearest: PlanRow | None) -> str:
     }
     if nearest is None:
         return say("plan.fits" if fitting else "plan.unknown", **values)
-    short = {"nearest": nearest.quant, "short": _short(nearest)}
+    short = {"nearest": nearest.quant, "short": shortage(nearest)}
     if fitting:
         return say("plan.fits_some", **values, **short)
     other = "" if plan.alternative is None else plan.alternative.quant
     return say("plan.fits_other" if other else "plan.fits_none", **values, **short, other=other)
 
 
-def _short(row: PlanRow) -> str:
+def shortage(row: PlanRow) -> str:
     """Return `2.34 GiB short`, of several memories `2.34 GiB short on CUDA0`."""
     size = format_bytes(-(row.left_bytes or 0))
     fullest = next((each.device for each in _apart(row) if each.left_bytes == row.left_bytes), "")

@@ -68,10 +68,14 @@ class Fitter:
 
     def __init__(self, file: ModelFile, path: Path, budget: Budget, allocator: DryAllocator) -> None:
         """Raises EngineEnded if llama.cpp does not load the header at `path`, and like the allocator's `load`."""
-        self.file, self.budget, self.allocator = file, budget, allocator
+        self.file, self.path, self.budget, self.allocator = file, path, budget, allocator
         self._loaded = allocator.load(file, path)
         self._placements: dict[LlamaConfig, Placement] = {}
         self._fits: dict[LlamaConfig, Fit] = {}
+
+    def within(self, budget: Budget) -> Fitter:
+        """Return what fits setups of the same file into another budget."""
+        return Fitter(self.file, self.path, budget, self.allocator)
 
     def placement(self, setup: LlamaConfig) -> Placement:
         """Return where a setup places the file, whatever its n_ctx."""

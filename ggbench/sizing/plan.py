@@ -45,14 +45,14 @@ class PlanRequest(msgspec.Struct, frozen=True):
 
     budget: Budget
     setup: LlamaConfig = field(default_factory=LlamaConfig)
-    """An n_ctx of None means `DEFAULT_N_CTX`."""
+    """An n_ctx of None means `DEFAULT_N_CTX`, of 0 the training context in each slot."""
     options: tuple[tuple[str, str], ...] = ()
     """Other command-line options, for the command that reproduces a row."""
     places_experts: bool = False
     """Whether a mixture too large for the GPUs is planned with the fewest experts in main memory that are enough."""
 
     def __post_init__(self) -> None:
-        self.setup.check()
+        replace(self.setup, n_ctx=self.setup.n_ctx or None).check()
         if self.setup.n_ctx is not None and self.setup.n_ctx > LONGEST:
             raise UsageError(
                 f"a context of {format_count(self.setup.n_ctx)} tokens is too long to plan",
@@ -123,11 +123,16 @@ class Planners:
             except EngineEnded as end:
                 yield _failed(variant, asked, end.ending.outcome, end.ending.reason)
 
+    def row_of(self, variant: Target, fit: Fit) -> PlanRow:
+        """Return the row of a fit of a variant, with the longest context to about 2 %."""
+        request = replace(self._request, setup=fit.setup)
+        return _row(variant, request, self.fitter(variant), fit, by_line=True)
+
     def placement(self, variant: Target, setup: LlamaConfig) -> Placement:
         """Return where a setup of a variant that was planned places it."""
-        return self._fitter(variant).placement(setup)
+        return self.fitter(variant).placement(setup)
 
-    def _fitter(self, variant: Target) -> Fitter:
+    def fitter(self, variant: Target) -> Fitter:
         """Return what fits setups of a variant. Raises EngineEnded if llama.cpp does not load it, and UsageError for
         overrides that match nothing.
         """
@@ -147,7 +152,7 @@ class Planners:
         """Return the row of a setup, with the fewest experts in main memory if the request places them and GPUs then
         have enough, else with changes that would help.
         """
-        fitter = self._fitter(variant)
+        fitter = self.fitter(variant)
         fit = _fit(fitter, request.setup)
         if request.places_experts and fitter.file.n_expert and not fit.is_enough:
             fit = smallest_split(fitter, fit) or fit
@@ -160,7 +165,7 @@ class Planners:
         self, variant: Target, request: PlanRequest, *, is_only: bool, by_line: bool
     ) -> Iterator[PlanRow]:
         """Yield the row of a cache, those of the fastest GPUs, and one with the least of the model in main memory."""
-        fitter = self._fitter(variant)
+        fitter = self.fitter(variant)
         fit = _fit(fitter, request.setup)
         row = _row(variant, request, fitter, fit, by_line=by_line)
         yield row
@@ -183,7 +188,8 @@ def _reading_prompts(fitter: Fitter, fit: Fit) -> Fit:
 def _fit(fitter: Fitter, setup: LlamaConfig) -> Fit:
     """Return the fit of a setup, with at most the training context in each slot: llama-server uses no more."""
     trained = fitter.file.n_ctx_train or LONGEST
-    n_ctx = min(setup.n_ctx or min(DEFAULT_N_CTX, trained), trained * setup.n_seq_max)
+    asked = min(DEFAULT_N_CTX, trained) if setup.n_ctx is None else setup.n_ctx
+    n_ctx = min(asked or LONGEST, trained * setup.n_seq_max)
     return fitter.fit(replace(setup, n_ctx=n_ctx))
 
 

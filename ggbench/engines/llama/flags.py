@@ -1,33 +1,26 @@
 """Write a setup as flags of llama.cpp's programs: for the commands that ggbench prints, and those that it runs.
 
-Source: llama.cpp's common/arg.cpp, version 0.3.36 of llama-cpp-python. Only options that differ from llama-server's
-defaults are written.
+A field's flag is the first of its option. Source: llama.cpp's common/arg.cpp, version 0.3.36 of llama-cpp-python. Only
+options that differ from llama-server's defaults are written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.fields import joined
+from ggbench.fields import defaults_of, joined, options_of
 
 ALL_LAYERS = 999
 """More layers than any model has. llama-server accepts `all` only since it has `auto`, its default, which may leave
 layers in main memory."""
 
 _DEFAULT = LlamaConfig()
-_OF_CONTEXT = {
-    "-c": "n_ctx", "-b": "n_batch", "-ub": "n_ubatch", "-ctk": "type_k", "-ctv": "type_v", "-fa": "flash_attn",
-}  # fmt: skip
-_OF_PLACEMENT = {
-    "-sm": "split_mode", "-mg": "main_gpu", "-dev": "devices", "-ts": "tensor_split", "--rpc": "rpc_servers",
-    "-ot": "override_tensor", "-ncmoe": "n_cpu_moe", "-t": "threads", "-tb": "threads_batch",
-}  # fmt: skip
-_OF_DRAFTS = {
-    "--spec-draft-n-max": "spec_draft_n_max", "-ctkd": "type_k_draft", "-ctvd": "type_v_draft",
-}  # fmt: skip
+_NOT_FLAGS = ("mtp", "mmap", "mlock", "memory_limit_bytes", "ctx_type", "n_outputs_max")
+UNSET = -3
+"""No number of layers that anyone asks for."""
 
 
 def server_flags(
@@ -59,29 +52,31 @@ def _draft_flags(setup: LlamaConfig, draft: Sequence[str], spec_type: str, n_dra
     if n_draft is not None:
         words += ["--spec-draft-n-max", str(n_draft)]
         setup = replace(setup, spec_draft_n_max=_DEFAULT.spec_draft_n_max)
-    return words + _unless_default(setup, _OF_DRAFTS)
+    return words + changed_flags(setup, setup.undrafted())
 
 
 def load_flags(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
     """Return the flags of a load; with `on_gpu`, they ask for all layers explicitly."""
     if setup.main_gpu is not None:
         setup = replace(setup, split_mode="none")
-    words = _unless_default(setup, _OF_CONTEXT)
-    if setup.n_gpu_layers >= 0:
-        words += ["-ngl", str(setup.n_gpu_layers)]
-    elif on_gpu:
-        words += ["-ngl", str(ALL_LAYERS)]
-    words += _unless_default(setup, _OF_PLACEMENT)
-    words += [] if setup.load_mode == "mmap" else ["-lm", setup.load_mode]
-    switches = {"-cmoe": setup.cpu_moe, "-nkvo": not setup.kv_offload, "--swa-full": setup.swa_full}
-    return words + [option for option, is_on in switches.items() if is_on]
+    setup = replace(setup.undrafted(), n_seq_max=1, kv_unified=False)
+    is_stated = on_gpu or setup.n_gpu_layers >= 0
+    return changed_flags(setup, replace(_DEFAULT, n_gpu_layers=UNSET) if is_stated else _DEFAULT)
 
 
-def _unless_default(setup: LlamaConfig, options: Mapping[str, str]) -> list[str]:
-    """Return the options, by the names of their fields, whose values are not the defaults."""
-    words = []
-    for option, name in options.items():
-        value = getattr(setup, name)
-        if value != getattr(_DEFAULT, name):
-            words += [option, joined(value) if isinstance(value, tuple) else str(value)]
-    return words
+def changed_flags(
+    setup: LlamaConfig, base: LlamaConfig = _DEFAULT, fields: Collection[str] = LlamaConfig.__struct_fields__
+) -> list[str]:
+    """Return the flags of the fields of a setup that differ from `base`; what is merely not set has none."""
+    words = list[str]()
+    for field in LlamaConfig.__struct_fields__:
+        value, default = getattr(setup, field), defaults_of(LlamaConfig)[field]
+        is_unset = value is None or value == () or (isinstance(value, bool) and value == default)
+        if is_unset or field not in fields or field in _NOT_FLAGS or value == getattr(base, field):
+            continue
+        words.append(options_of(LlamaConfig)[field].flags_of(field, default)[0])
+        if isinstance(value, tuple):
+            words.append(joined(value))
+        elif not isinstance(value, bool):
+            words.append(str(ALL_LAYERS if field == "n_gpu_layers" and value < 0 else value))
+    return words if setup.load_mode == base.load_mode else [*words, "-lm", setup.load_mode]

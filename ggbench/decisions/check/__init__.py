@@ -1,0 +1,1 @@
+"""What a pasted command of llama-server does here, and what it wastes."""

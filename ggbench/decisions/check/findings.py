@@ -1,0 +1,406 @@
+"""Check a llama-server command: whether it fits a machine, and what it wastes, each by a fit of what would be better.
+
+The setup is that of llama-server, which has four slots of one cache and the training context unless told otherwise, and
+adapts what is not given to the memory. Sources: `common_params_fit_impl` in common/fit.cpp, tools/server/server.cpp.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.endings import EngineEnded
+from ggbench.engines.llama.command_line import CommandLine
+from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
+from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
+from ggbench.engines.llama.flags import changed_flags
+from ggbench.errors import StoreError, Unsupported
+from ggbench.expect.loss import expected_cache_loss
+from ggbench.expect.machine_runs import MachineRuns
+from ggbench.expect.speed import expected_curves, speed_at
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.host import default_threads
+from ggbench.models.targets import Target
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.health import has_runs
+from ggbench.show.words import say
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.fit import Fit, Fitter
+from ggbench.sizing.plan import Planners, PlanRequest
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, PlanRow
+from ggbench.sizing.what_helps import LARGE_UBATCH, smallest_split, what_helps
+from ggbench.stats.intervals import Expected
+from ggbench.stats.speed_curve import interpolated
+from ggbench.units import MIB, format_bytes, format_number
+
+Kind = Literal["refuses", "fits", "gains", "halves", "bites", "wastes", "spares", "idle"]
+"""What a finding says of an option: llama-server refuses it; it would fit with another; it would be faster; it divides
+the context; it will do harm; it takes memory or quality for nothing; it leaves much unused;
+it has no effect. The most important first."""
+MOST_FINDINGS = 7
+_CLEAR_GAIN = 1.03
+"""Ratio of expected speeds of one file on one machine from which a change is named."""
+_MUCH_BYTES = 64 * MIB
+_MUCH_LONGER = 1.5
+_AUTO_SLOTS = 4
+_FIT_MARGIN_MIB, _FIT_CTX = 1024, 4096
+"""`fit_params_target` and `fit_params_min_ctx` in common.h."""
+_PROMPT = 2048
+"""Tokens of the prompt whose time a larger batch shortens."""
+_PLACES = {
+    "n_gpu_layers": -1, "cpu_moe": False, "n_cpu_moe": 0, "override_tensor": (), "kv_offload": True, "tensor_split": (),
+}  # fmt: skip
+_CONTEXT_STAYS = "--override-kv"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What an option of the command costs, gains or does not do."""
+
+    kind: Kind
+    subject: str
+    """The option as the command has it, or as it should be: `-ncmoe 18`."""
+    key: str
+    """Key of its sentence in the room `check` of words.toml."""
+    values: Mapping[str, str | int] = {}
+    gain: float | None = None
+    """Speed with the change over that of the command; None if it changes none, or is unknown."""
+
+    @property
+    def text(self) -> str:
+        return say(f"check.{self.key}", subject=self.subject, **self.values)
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What a command does on a machine."""
+
+    line: CommandLine
+    row: PlanRow
+    """The plan of what llama-server makes of it."""
+    findings: tuple[Finding, ...]
+    """The most important first."""
+    adapted: str = ""
+    """What llama-server's `--fit` changes, as options; empty for nothing."""
+    better: str = ""
+    """The command with what gains; empty if nothing does."""
+
+
+def server_setup(line: CommandLine, given: LlamaConfig) -> LlamaConfig:
+    """Return the setup of llama-server for the options of a command, before anything is known of the model."""
+    setup = given
+    if line.value("--parallel") in ("", "-1"):
+        setup = replace(setup, n_seq_max=_AUTO_SLOTS, kv_unified=True)
+    if setup.split_mode != "none":
+        setup = replace(setup, main_gpu=None)
+    return setup
+
+
+def check_line(
+    line: CommandLine,
+    target: Target,
+    budget: Budget,
+    given: LlamaConfig,
+    allocator: DryAllocator,
+    options: tuple[tuple[str, str], ...] = (),
+) -> Checked:
+    """Return what a command does whose setup is `given` by `server_setup`; `options` are of the command of its row.
+
+    Raises GgbenchError if the model cannot be planned, or llama.cpp refuses the setup.
+    """
+    file = target.header()
+    setup, idle = _applied(line, given, file)
+    with Planners(allocator, PlanRequest(budget, setup, options)) as planners, contextlib.ExitStack() as opened:
+        store = None
+        if has_runs():
+            with contextlib.suppress(StoreError):
+                store = opened.enter_context(Store.open())
+        runs = MachineRuns(store, budget)
+        try:
+            fitter = planners.fitter(target)
+            asked = fitter.fit(setup)
+            fit = _adapted(fitter, line, asked)
+            found = _Search(line, target, fitter, runs, fit)
+            findings = [*_refused(line), *idle, *found.all()]
+        except EngineEnded as end:
+            raise Unsupported(say("plan.refused", why=end.ending.reason), "change what it names") from None
+        row = replace(planners.row_of(target, fit), expected=found.speed(fit))
+    findings.sort(key=lambda each: (get_args(Kind).index(each.kind), -(each.gain or 0)))
+    is_better = any(each.kind in ("refuses", "fits", "gains") for each in findings)
+    return Checked(
+        line,
+        row,
+        tuple(findings[:MOST_FINDINGS]),
+        " ".join(changed_flags(fit.setup, asked.setup)),
+        line.changed(fit.setup, found.best.setup) if is_better and found.best.is_enough else "",
+    )
+
+
+def _refused(line: CommandLine) -> Iterator[Finding]:
+    for each in line.refused:
+        kind: Kind = "idle" if each.option.gone.startswith("it has no effect") else "refuses"
+        yield Finding(kind, " ".join(each.words[:1]), "gone", {"why": each.gone})
+
+
+def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[LlamaConfig, list[Finding]]:
+    """Return the setup as llama.cpp applies it to a file, and the options that have no effect on it."""
+    found = list[Finding]()
+
+    def drop(subject: str, key: str, **values: str | int) -> None:
+        found.append(Finding("idle", subject, key, values))
+
+    if setup.n_gpu_layers > file.n_layer:
+        setup = replace(setup, n_gpu_layers=-1)
+    experts = " ".join(changed_flags(setup, fields=("cpu_moe", "n_cpu_moe")))
+    if experts and not file.n_expert:
+        drop(experts, "dense")
+        setup = replace(setup, cpu_moe=False, n_cpu_moe=0)
+    if setup.cpu_moe and setup.n_cpu_moe:
+        drop(f"-ncmoe {setup.n_cpu_moe}", "covered", by="-cmoe")
+    if setup.cpu_moe or setup.n_cpu_moe >= file.n_layer:
+        setup = replace(setup, cpu_moe=False, n_cpu_moe=file.n_layer)
+    for override in setup.override_tensor:
+        if not any(re.search(override.rpartition("=")[0], each.name) for each in file.tensors):
+            drop(f"-ot {override}", "no_tensor")
+            kept = tuple(each for each in setup.override_tensor if each != override)
+            setup = replace(setup, override_tensor=kept)
+    if setup.mtp and not file.n_layer_nextn:
+        drop("--spec-type draft-mtp", "no_mtp")
+        setup = setup.undrafted()
+    if setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED:
+        found.append(Finding("refuses", f"-fa off with -ctv {setup.type_v}", "needs_flash"))
+        setup = replace(setup, flash_attn="auto")
+    if setup.n_ubatch > setup.n_batch:
+        drop(f"-ub {setup.n_ubatch}", "clamped", n_batch=setup.n_batch)
+        setup = replace(setup, n_ubatch=setup.n_batch)
+    if not setup.n_ctx:
+        trained = file.n_ctx_train or _FIT_CTX
+        setup = replace(setup, n_ctx=trained * (setup.n_streams if line.fits else 1))
+    return setup, found
+
+
+def _adapted(fitter: Fitter, line: CommandLine, asked: Fit) -> Fit:
+    """Return the fit of what llama-server makes of a setup by `--fit`: first the context, then layers or experts."""
+    if not line.fits:
+        return asked
+    roomy = fitter.within(_with_margins(fitter.budget, line.value("--fit-target")))
+    setup, fit = asked.setup, roomy.fit(asked.setup)
+    if not fit.is_enough and line.last("--ctx-size") is None:
+        given = line.value("--fit-ctx")
+        least = (int(given) if given.isdecimal() else _FIT_CTX) * setup.n_streams
+        setup = replace(setup, n_ctx=min(asked.context.n_ctx, max(least, roomy.longest(fit))))
+        fit = roomy.fit(setup)
+    if not fit.is_enough and not line.is_placed and fitter.budget.on_gpu:
+        split = smallest_split(roomy, fit)
+        setup = setup if split is None else split.setup
+    return fitter.fit(setup)
+
+
+def _with_margins(budget: Budget, given: str) -> Budget:
+    """Return the budget with what `--fit-target` keeps free of each device, in MiB, instead of the reserves."""
+    margins = [int(each) for each in re.split("[,/]+", given) if each.isdecimal()] or [_FIT_MARGIN_MIB]
+    margins += margins[:1] * len(budget.devices) if len(margins) == 1 else [0] * len(budget.devices)
+    devices = (
+        replace(each, reserve_bytes=margin * MIB) for each, margin in zip(budget.devices, margins, strict=False)
+    )
+    return replace(budget, devices=tuple(devices))
+
+
+class _Search:
+    """Tries what would be better than a command, one change after the other; `best` has all that is."""
+
+    def __init__(self, line: CommandLine, target: Target, fitter: Fitter, runs: MachineRuns, fit: Fit) -> None:
+        self.line, self.target, self.fitter, self.runs = line, target, fitter, runs
+        self.fit = self.best = fit
+
+    def all(self) -> Iterator[Finding]:
+        """Yield the findings; each step starts from the best so far."""
+        steps: Sequence[Callable[[], Iterator[Finding]]] = (
+            self._cells, self._flash_attn, self._remedies, self._slots, self._cache, self._batch, self._placement,
+            self._room, self._threads, self._prompt_cache,
+        )  # fmt: skip
+        for step in steps:
+            yield from step()
+
+    def speed(self, fit: Fit) -> Expected | None:
+        """Return the expected tokens/s of one user with a full slot."""
+        return speed_at(expected_curves(fit.placement, self.runs), _slot(fit))
+
+    def _gain(self, fit: Fit) -> float | None:
+        """Return the speed of a fit over that of the command; None if one is unknown."""
+        new, old = self.speed(fit), self.speed(self.fit)
+        return None if new is None or old is None else new.value / old.value
+
+    def _tried(self, **changes: str | int) -> Fit | None:
+        """Return the best so far with changes, if that is enough."""
+        found = self.fitter.sized(replace(self.best.setup, **changes))
+        return found if found is not None and found.is_enough else None
+
+    def _freed(self, fit: Fit) -> int:
+        return sum(each.needed_bytes for each in self.best.devices) - sum(
+            each.needed_bytes for each in fit.devices
+        )
+
+    def _cells(self) -> Iterator[Finding]:
+        """Yield a cache beyond the training context, of which llama-server gives a slot nothing."""
+        trained, setup = self.fitter.file.n_ctx_train or 0, self.best.setup
+        if not 0 < trained < _slot(self.best) or self.line.last(_CONTEXT_STAYS):
+            return
+        capped = self.fitter.fit(replace(setup, n_ctx=trained * setup.n_streams))
+        values: dict[str, str | int] = {"trained": trained, "freed": _size(self._freed(capped))}
+        yield Finding("wastes", f"-c {self.best.context.n_ctx}", "beyond_training", values)
+        self.best = capped
+
+    def _flash_attn(self) -> Iterator[Finding]:
+        if self.best.setup.flash_attn != "off":
+            return
+        alike = self.fitter.sized(replace(self.best.setup, flash_attn="auto"))
+        if alike is not None and (freed := self._freed(alike)) > _MUCH_BYTES:
+            yield Finding("wastes", "-fa off", "flash_attn", {"freed": _size(freed)})
+            self.best = alike
+
+    def _remedies(self) -> Iterator[Finding]:
+        """Yield the changes with which a command fits that does not, the cheapest first."""
+        if self.best.is_enough:
+            return
+        start = self.best
+        for change in what_helps(self.fitter, start, self.fitter.longest(start)):
+            if change.setup is None or not change.fits:
+                continue
+            fit = self.fitter.fit(change.setup)
+            speed = self.speed(fit)
+            subject = " ".join(changed_flags(change.setup, start.setup))
+            values = {"left": _size(fit.left_bytes), "speed": _speed(speed)}
+            yield Finding("fits", subject, "fits_with", values)
+            if not self.best.is_enough:
+                self.best = fit
+        moved = None if self.best.is_enough else self._unplaced(start.setup)
+        self.best = moved if moved is not None and moved.is_enough else self.best
+
+    def _unplaced(self, setup: LlamaConfig) -> Fit | None:
+        """Return the fit with the least in main memory, where the command places tensors; None if it cannot be had."""
+        buffers = [override.rpartition("=")[2] for override in setup.override_tensor]
+        budget = self.fitter.budget
+        if not budget.on_gpu or not all(each.startswith("CPU") for each in buffers):
+            return None
+        whole = self.fitter.sized(replace(setup, **_PLACES))
+        if whole is None or whole.is_enough:
+            return whole
+        return smallest_split(self.fitter, whole)
+
+    def _slots(self) -> Iterator[Finding]:
+        setup, n_ctx = self.best.setup, self.best.context.n_ctx
+        if setup.n_seq_max > 1 and not setup.kv_unified:
+            values = {"n_ctx": n_ctx, "each": n_ctx // setup.n_seq_max}
+            yield Finding("halves", f"-np {setup.n_seq_max}", "context_per_slot", values)
+        if self.line.value("--parallel") in ("", "-1"):
+            alone = self.fitter.sized(replace(setup, n_seq_max=1, kv_unified=False))
+            if alone is not None and (freed := self._freed(alone)) > _MUCH_BYTES:
+                yield Finding("wastes", "-np 1", "auto_slots", {"freed": _size(freed)})
+                self.best = alone
+
+    def _cache(self) -> Iterator[Finding]:
+        """Yield a quantized cache where one in f16 fits as well."""
+        setup = self.best.setup
+        if {setup.type_k, setup.type_v} <= UNQUANTIZED or self.best.placement.is_split:
+            return
+        found = self._tried(type_k="f16", type_v="f16")
+        if found is None:
+            return
+        loss = expected_cache_loss(
+            self.target.model, self.fitter.file.architecture, (setup.type_k, setup.type_v)
+        )
+        subject = f"-ctk {setup.type_k} -ctv {setup.type_v}"
+        yield Finding(
+            "wastes",
+            subject,
+            "cache_without_need",
+            {"left": _size(found.left_bytes), "loss": f"{loss.value:.2g}"},
+        )
+        self.best = found
+
+    def _batch(self) -> Iterator[Finding]:
+        """Yield a batch that copies experts to a GPU more often than it needs to."""
+        setup, file = self.best.setup, self.fitter.file
+        if not file.n_expert or not self.best.placement.is_split or setup.n_ubatch >= LARGE_UBATCH:
+            return
+        larger = {"n_ubatch": LARGE_UBATCH, "n_batch": max(LARGE_UBATCH, setup.n_batch)}
+        found = self._tried(**larger) or self._unplaced(replace(setup, **larger))
+        if found is None or not found.is_enough:
+            return
+        before, after = self._prompt_ms(self.best), self._prompt_ms(found)
+        is_slower = (self._gain(found) or 1.0) < 1 / _CLEAR_GAIN
+        if before is None or after is None or before / after < _CLEAR_GAIN or is_slower:
+            return
+        values = {"was": f"-ub {setup.n_ubatch}", "ratio": f"{before / after:.1f}"}
+        yield Finding("gains", f"-ub {LARGE_UBATCH}", "small_ubatch", values, before / after)
+        self.best = found
+
+    def _prompt_ms(self, fit: Fit) -> float | None:
+        curves = expected_curves(fit.placement, self.runs)
+        known = curves[0].prefill_ms if curves else ()
+        return interpolated(known, _PROMPT).value if known else None
+
+    def _placement(self) -> Iterator[Finding]:
+        """Yield less in main memory than the command has there."""
+        setup = self.best.setup
+        if not setup.places_tensors:
+            return
+        found = self._unplaced(setup)
+        gain = None if found is None else self._gain(found)
+        if found is None or not found.is_enough or gain is None or gain < _CLEAR_GAIN:
+            return
+        subject = " ".join(changed_flags(found.setup, self.fit.setup, _PLACES))
+        subject = subject or f"without {' '.join(changed_flags(self.fit.setup, found.setup, _PLACES))}"
+        key = "experts_in_main_memory" if self.fitter.budget.is_unified else "unused_room"
+        values = {"now": _speed(self.speed(found)), "was": _speed(self.speed(self.fit))}
+        yield Finding("gains", subject, key, values, gain)
+        self.best = found
+
+    def _room(self) -> Iterator[Finding]:
+        """Yield the context that fits too, where all is on GPUs and a part of them stays unused."""
+        n_ctx, trained = self.best.context.n_ctx, self.fitter.file.n_ctx_train or 0
+        if self._has_host_part() or n_ctx >= trained or self.line.last("--ctx-size") is None:
+            return
+        longest = min(self.fitter.longest_by_line(self.best), trained * self.best.setup.n_streams)
+        if longest >= _MUCH_LONGER * n_ctx:
+            yield Finding("spares", f"-c {longest}", "unused_context", {"left": _size(self.best.left_bytes)})
+
+    def _threads(self) -> Iterator[Finding]:
+        n_cores, threads = default_threads(), self.best.setup.threads or 0
+        if self.fitter.budget.is_here and threads > n_cores and self._has_host_part():
+            yield Finding("bites", f"-t {threads}", "threads", {"n_cores": n_cores})
+
+    def _has_host_part(self) -> bool:
+        return not self.fitter.budget.on_gpu or self.best.placement.is_split
+
+    def _prompt_cache(self) -> Iterator[Finding]:
+        """Yield a prompt cache that may outgrow the main memory that is known to be left."""
+        given, host = self.line.value("--cache-ram"), self.best.devices[-1]
+        is_known = host.device == HOST_DEVICE and self.fitter.budget.host is not None
+        rate = self.fitter.budget.host.bandwidth if self.fitter.budget.host is not None else None
+        if not is_known or (rate is not None and rate.assumed and "size" in rate.source):
+            return
+        limit_bytes = CACHE_RAM_BYTES if not given.isdecimal() else int(given) * MIB
+        left_bytes = max(0, host.left_bytes or 0)
+        if left_bytes < limit_bytes or given == "-1":
+            room_mib = left_bytes // MIB // 1024 * 1024
+            values = {"limit": _size(limit_bytes), "left": _size(left_bytes)}
+            yield Finding("bites", f"-cram {room_mib}", "endless" if given == "-1" else "prompt_cache", values)
+
+
+def _slot(fit: Fit) -> int:
+    """Return the context of one slot."""
+    return fit.context.n_ctx // fit.setup.n_streams
+
+
+def _size(n_bytes: int | None) -> str:
+    return format_bytes(n_bytes)
+
+
+def _speed(speed: Expected | None) -> str:
+    """Return `~24 tok/s`, or `?` for an unknown one."""
+    return "?" if speed is None else f"~{format_number(speed.value, 2)} tok/s"

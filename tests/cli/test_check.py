@@ -1,0 +1,110 @@
+"""`ggbench check`: verdicts and findings of pasted commands, by llama.cpp's own allocator, and what it refuses."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.llama
+
+CARD = ("--gpu", "rtx-3060", "--ram", "64GiB@50GB/s")
+
+
+def kinds(document: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(each["kind"], each["key"]) for each in document["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "gpu", "code", "found"),
+    [
+        ("-m Qwen3-8B-Q4_K_M.gguf -ngl 99 -c 40960 -np 1 -fa on", "rtx-3060", 0, set()),
+        ("-m Qwen3-8B-Q4_K_M.gguf -ngl 20 -c 16384 -np 1", "rtx-3060", 0, {("gains", "unused_room")}),
+        ("-m Qwen3-30B-A3B-Q4_K_M.gguf -ngl 99 -ncmoe 40 -c 16384 -np 1", "rtx-3060", 0,
+         {("gains", "unused_room"), ("gains", "small_ubatch")}),
+        ("-m Qwen3-30B-A3B-Q4_K_M.gguf -ngl 99 -ot .ffn_.*_exps.=CPU -c 16384 -np 1 -ub 2048", "rtx-3090", 0,
+         {("gains", "unused_room")}),
+        ("-m Qwen3-8B-Q4_K_M.gguf -ngl 99 -c 16384 -np 2", "rtx-3060", 0, {("halves", "context_per_slot")}),
+        ("-m Qwen3-8B-Q4_K_M.gguf -ngl 99 -c 65536 -np 1 -ctk q8_0 -ctv q8_0", "rtx-3090", 0,
+         {("wastes", "beyond_training"), ("wastes", "cache_without_need")}),
+        ("-m Qwen3-8B-Q4_K_M.gguf -ngl 99 -c 16384 -np 1 -fa off", "rtx-3090", 0, {("wastes", "flash_attn")}),
+        ("-m Qwen3-8B-Q4_K_M.gguf -c 16384 -np 1 -fa off -ctv q8_0 -ngl 99", "rtx-3090", 0, {("refuses",
+         "needs_flash")}),
+        ("-m Qwen3-32B-Q4_K_M.gguf -ngl 99 -c 16384 -np 1", "rtx-3060", 3, {("fits", "fits_with")}),
+        ("-m Qwen3-8B-Q4_K_M.gguf -c 8192 -np 1 --no-mmap -ncmoe 4 -ub 4096 -dt 0.1 --draft 4", "rtx-3090", 0,
+         {("refuses", "gone"), ("idle", "dense"), ("idle", "clamped"), ("idle", "gone")}),
+    ],
+)  # fmt: skip
+def test_what_an_expert_would_find(ggbench: Run, line: str, gpu: str, code: int, found: set[tuple[str, str]]) -> None:
+    ran = ggbench("check", f"llama-server {line}", "--gpu", gpu, "--ram", "64GiB@50GB/s", "--json")
+    assert ran.code == code, ran.err
+    assert found <= kinds(ran.json) and (found or not ran.json["findings"])
+
+
+def test_the_better_command_is_better(ggbench: Run) -> None:
+    """It fits, is as fast as the finding says, and has what was right as it was typed."""
+    line = "llama-server -m Qwen3-30B-A3B-Q4_K_M.gguf -ngl 99 --n-cpu-moe 40 -c 16k --no-mmap -np 1 --jinja"
+    first = ggbench("check", line.replace("16k", "16384"), *CARD, "--json").json
+    gain = next(each["gain"] for each in first["findings"] if each["key"] == "unused_room")
+    better = first["better"]
+    assert better.startswith("llama-server -m Qwen3-30B-A3B-Q4_K_M.gguf -ngl 99 -c 16384 -np 1 --jinja")
+    assert "--n-cpu-moe 40" not in better and "--no-mmap" not in better and "-lm none" in better
+    second = ggbench("check", better, *CARD, "--json")
+    assert second.code == 0 and not second.json["better"]
+    speeds = [each["row"]["expected"]["value"] for each in (second.json, first)]
+    assert speeds[0] / speeds[1] == pytest.approx(gain, rel=0.01)
+
+
+def test_what_is_not_given_is_as_llama_server_has_it(ggbench: Run) -> None:
+    """Four slots of one cache, and of the training context what leaves 1 GiB of the card free."""
+    found = ggbench("check", "llama-server -m Qwen3-14B-Q4_K_M.gguf", "--gpu", "rtx-3060", "--json").json
+    setup = found["row"]["setup"]
+    assert (setup["n_seq_max"], setup["kv_unified"], found["row"]["fits"]) == (4, True, True)
+    assert 4096 <= setup["n_ctx"] < 40_960 and f"-c {setup['n_ctx']}" in found["adapted"]
+    fixed = ggbench("check", "llama-server -m Qwen3-14B-Q4_K_M.gguf -fit off", "--gpu", "rtx-3060", "--json")
+    assert fixed.json["row"]["setup"]["n_ctx"] == 40_960
+
+
+def test_the_model_of_a_line(ggbench: Run, tiny_twin: Path) -> None:
+    """A file here is itself, another that of the catalog with its name, else MODEL and QUANT say which."""
+    here = ggbench("check", f"llama-server -m {shlex.quote(str(tiny_twin))} -c 512", *CARD, "--json").json
+    assert (here["row"]["file"], here["notes"][0]) == (str(tiny_twin), "")
+    named = ggbench("check", "llama-server -m /x/Qwen3-8B-UD-Q4_K_XL.gguf -c 512", *CARD, "--json").json
+    assert (named["row"]["model"], named["row"]["provenance"]) == ("qwen3-8b", "catalog")
+    assert "Qwen3-8B-UD-Q4_K_XL.gguf" in named["notes"][0]
+    unknown = ggbench("check", "llama-server -m /x/mine.gguf -c 512", *CARD)
+    assert unknown.code == 2 and "MODEL QUANT" in unknown.err
+    assert ggbench("check", "llama-server -m /x/mine.gguf -c 512", "qwen3-8b", "q4_k_m", *CARD).code == 0
+
+
+def test_a_line_from_stdin_and_one_without_quotes(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("llama-server \\\n -m Qwen3-8B-Q4_K_M.gguf \\\n -c 512"))
+    assert ggbench("check", *CARD).code == 0
+    assert ggbench("check", *CARD, "--", "llama-server", "-m", "Qwen3-8B-Q4_K_M.gguf", "-c", "512").code == 0
+
+
+def test_a_pasted_line_is_planned_like_the_same_options_of_ggbench(ggbench: Run) -> None:
+    pasted = (
+        "-m qwen3-30b-a3b q4_k_m --ctx-size 16384 --cache-type-k q8_0 --cache-type-v q8_0 -fa 1 -ngl all --jinja -cmoe"
+    )
+    own = "qwen3-30b-a3b q4_k_m -c 16k -ctk q8_0 -ctv q8_0 -fa on --cpu-moe"
+    ran = ggbench("plan", *pasted.split(), *CARD, "--json")
+    assert ran.json == ggbench("plan", *own.split(), *CARD, "--json").json
+    assert ran.err == "no effect here: --jinja\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("", "empty"), ("llama-server", "names no model"), ("llama-server -m qwen3-8b-q4_k_m.gguf -c many", "many"),
+        ("llama-server -m qwen3-8b-q4_k_m.gguf -ctk q3_0", "q3_0"),
+        ("llama-server -m qwen3-8b-q4_k_m.gguf -fa maybe", "maybe"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_refused(ggbench: Run, line: str, why: str) -> None:
+    ran = ggbench("check", line, *CARD)
+    assert ran.code == 2 and why in ran.err.splitlines()[0] and len(ran.err.splitlines()) <= 2
