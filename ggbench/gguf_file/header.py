@@ -42,6 +42,8 @@ SPLIT_NO, SPLIT_COUNT = "split.no", "split.count"
 _MOST_SHARDS = 99_999
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
 _CODES_BY_KEY = {
+    "qwen4exp.ple.head_offsets": "Q",
+    "qwen4exp.ple.head_vocab_sizes": "Q",
     SPLIT_NO: "H",
     SPLIT_COUNT: "H",
     "split.tensors.count": "i",

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from msgspec.structs import asdict, replace
 
 from ggbench.gguf_file.architecture import RECURRENT_LAYERS
-from ggbench.gguf_file.hyperparameters import FAMILIES, Hyperparameters
+from ggbench.gguf_file.hyperparameters import FAMILIES, Family, Hyperparameters, Parts
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 
-_TYPE_BYTES = {"f16": 2, "f32": 4}
+_TYPE_BYTES = {"f16": 2, "f32": 4, "i32": 4}
 
 _TABLES: Mapping[str, str] = {
     "attn_norm": "attn_norm.weight  f32  n_embd",
@@ -26,10 +26,13 @@ _TABLES: Mapping[str, str] = {
     "post_ffw_norm": "post_ffw_norm.weight  f32  n_embd",
     "output_norm": "output_norm.weight  f32  n_embd",
     "token_embd_norm": "token_embd_norm.weight  f32  n_embd",
+    "attn_res_score": "attn_res_score.weight  f32  n_embd",
+    "ffn_res_score": "ffn_res_score.weight  f32  n_embd",
+    "output_res_score": "output_res_score.weight  f32  n_embd",
     "attention": """
         attn_q.weight  f16  n_embd  n_query
         attn_k.weight  f16  n_embd  n_kv
-        attn_v.weight  f16  n_embd  n_kv""",
+        attn_v.weight  f16  n_embd  n_value""",
     "attention with biases": """
         attn_q.weight  f16  n_embd  n_query
         attn_q.bias    f32  n_query
@@ -41,9 +44,6 @@ _TABLES: Mapping[str, str] = {
         attn_q.weight  f16  n_embd  2*n_query
         attn_k.weight  f16  n_embd  n_kv
         attn_v.weight  f16  n_embd  n_kv""",
-    "attention with k as v": """
-        attn_q.weight  f16  n_embd  n_query
-        attn_k.weight  f16  n_embd  n_kv""",
     "fused attention": """
         attn_qkv.weight  f16  n_embd  n_query+2*n_kv""",
     "output of attention": """
@@ -51,9 +51,11 @@ _TABLES: Mapping[str, str] = {
     "norms of q and k": """
         attn_q_norm.weight  f32  n_query
         attn_k_norm.weight  f32  n_kv""",
+    "gate of attention": """
+        attn_gate.weight  f16  n_embd  n_query""",
     "norms of heads": """
-        attn_q_norm.weight  f32  head_dim
-        attn_k_norm.weight  f32  head_dim""",
+        attn_q_norm.weight  f32  n_normed
+        attn_k_norm.weight  f32  n_normed""",
     "sinks": """
         attn_output.bias   f32  n_embd
         attn_sinks.weight  f32  n_head""",
@@ -62,29 +64,105 @@ _TABLES: Mapping[str, str] = {
         attn_q_a_norm.weight  f32  q_lora_rank
         attn_q_b.weight       f16  q_lora_rank  n_query""",
     "whole q": """
-        attn_q.weight  f16  n_embd  n_query""",
+        attn_q.weight  f16  n_embd  n_whole_query""",
     "latent k and v": """
         attn_kv_a_mqa.weight   f16  n_embd  kv_lora_rank+n_rot
-        attn_kv_a_norm.weight  f32  kv_lora_rank
-        attn_k_b.weight        f16  n_unrotated  kv_lora_rank  n_head
-        attn_v_b.weight        f16  kv_lora_rank  v_head_dim  n_head
-        attn_output.weight     f16  n_head*v_head_dim  n_embd""",
+        attn_kv_a_norm.weight  f32  kv_lora_rank""",
+    "split k and v": """
+        attn_k_b.weight  f16  n_unrotated  kv_lora_rank  n_split_head
+        attn_v_b.weight  f16  kv_lora_rank  v_head_dim  n_split_head""",
+    "whole k and v": """
+        attn_kv_b.weight  f16  kv_lora_rank  n_whole_head*n_unrotated+n_whole_head*v_head_dim""",
+    "gate of latent attention": """
+        attn_gate.weight  f16  n_embd  n_head*v_head_dim""",
+    "output of latent attention": """
+        attn_output.weight  f16  n_head*v_head_dim  n_embd""",
     "indexer": """
         indexer.k_norm.weight    f32  indexer_head_dim
         indexer.k_norm.bias      f32  indexer_head_dim
         indexer.proj.weight      f32  n_embd  indexer_n_head
         indexer.attn_k.weight    f16  n_embd  indexer_head_dim
         indexer.attn_q_b.weight  f16  q_lora_rank  indexer_n_head*indexer_head_dim""",
+    "pool of the indexer": """
+        indexer_compressor_gate.weight  f32  n_embd  indexer_head_dim
+        indexer_compressor_ape.weight   f32  indexer_head_dim  4""",
+    "indexer of blocks": """
+        indexer.q_proj.weight  f16  n_embd  indexer_n_head*indexer_head_dim
+        indexer.k_proj.weight  f16  n_embd  indexer_head_dim
+        indexer.q_norm.weight  f32  indexer_head_dim
+        indexer.k_norm.weight  f32  indexer_head_dim""",
+    "attention by groups": """
+        attn_sinks.weight      f32  n_head
+        attn_q_a.weight        f16  n_embd  q_lora_rank
+        attn_q_a_norm.weight   f32  q_lora_rank
+        attn_q_b.weight        f16  q_lora_rank  n_query
+        attn_kv.weight         f16  n_embd  head_dim
+        attn_kv_a_norm.weight  f32  head_dim
+        attn_output_a.weight   f16  query_of_group  n_group_out*o_lora_rank
+        attn_output_b.weight   f16  n_group_out*o_lora_rank  n_embd""",
+    "compressor": """
+        attn_compressor_kv.weight    f16  n_embd  2*head_dim
+        attn_compressor_gate.weight  f16  n_embd  2*head_dim
+        attn_compressor_ape.weight   f32  2*head_dim  4
+        attn_compressor_norm.weight  f32  head_dim""",
+    "heavy compressor": """
+        attn_compressor_kv.weight    f16  n_embd  head_dim
+        attn_compressor_gate.weight  f16  n_embd  head_dim
+        attn_compressor_ape.weight   f32  head_dim  128
+        attn_compressor_norm.weight  f32  head_dim""",
+    "indexer of compressed positions": """
+        indexer.proj.weight             f16  n_embd  indexer_n_head
+        indexer.attn_q_b.weight         f16  q_lora_rank  indexer_n_head*indexer_head_dim
+        indexer_compressor_kv.weight    f16  n_embd  2*indexer_head_dim
+        indexer_compressor_gate.weight  f16  n_embd  2*indexer_head_dim
+        indexer_compressor_ape.weight   f32  2*indexer_head_dim  4
+        indexer_compressor_norm.weight  f32  indexer_head_dim""",
+    "hyper-connection of attention": """
+        hc_attn_fn.weight     f32  n_stream*n_embd  24
+        hc_attn_base.weight   f32  6*n_stream
+        hc_attn_scale.weight  f32  3*is_connected""",
+    "hyper-connection of feed-forward": """
+        hc_ffn_fn.weight     f32  n_stream*n_embd  24
+        hc_ffn_base.weight   f32  6*n_stream
+        hc_ffn_scale.weight  f32  3*is_connected""",
+    "last hyper-connection": """
+        output_hc_fn.weight     f32  n_stream*n_embd  n_stream
+        output_hc_base.weight   f32  n_stream
+        output_hc_scale.weight  f32  1""",
+    "narrow hyper-connection of attention": """
+        hc_attn_norm.weight    f32  n_stream*n_embd
+        hc_attn_down.weight    f16  n_stream*n_embd  320
+        hc_attn_up.weight      f16  320  n_stream*n_embd
+        hc_attn_inject.weight  f16  n_stream*n_embd  n_stream""",
+    "narrow hyper-connection of feed-forward": """
+        hc_ffn_norm.weight    f32  n_stream*n_embd
+        hc_ffn_down.weight    f16  n_stream*n_embd  320
+        hc_ffn_up.weight      f16  320  n_stream*n_embd
+        hc_ffn_inject.weight  f16  n_stream*n_embd  n_stream""",
+    "last narrow hyper-connection": """
+        output_hc_norm.weight  f32  n_stream*n_embd
+        output_hc_down.weight  f16  n_stream*n_embd  320
+        output_hc_up.weight    f16  320  n_stream*n_embd""",
+    "use of n-grams": """
+        ple_key.weight         f16  n_embd  n_stream*n_embd
+        ple_value.weight       f16  n_embd  n_embd
+        ple_norm_key.weight    f32  n_stream*n_embd
+        ple_norm_query.weight  f32  n_stream*n_embd
+        ple_norm_conv.weight   f32  n_stream*n_embd
+        ple_conv1d.weight      f32  4  n_stream*n_embd""",
     "delta net": """
         attn_qkv.weight    f16  n_embd  ssm_inner+2*ssm_n_group*ssm_state
         attn_gate.weight   f16  n_embd  ssm_inner
         ssm_conv1d.weight  f32  ssm_conv  ssm_inner+2*ssm_n_group*ssm_state
         ssm_dt.bias        f32  ssm_n_head
         ssm_a              f32  ssm_n_head
-        ssm_beta.weight    f16  n_embd  ssm_n_head
-        ssm_alpha.weight   f16  n_embd  ssm_n_head
         ssm_norm.weight    f32  inner_of_head
         ssm_out.weight     f16  ssm_inner  n_embd""",
+    "beta and alpha": """
+        ssm_beta.weight    f16  n_embd  ssm_n_head
+        ssm_alpha.weight   f16  n_embd  ssm_n_head""",
+    "beta beside alpha": """
+        ssm_ba.weight  f16  n_embd  2*ssm_n_head""",
     "mamba 2": """
         ssm_in.weight      f16  n_embd  2*ssm_inner+2*ssm_n_group*ssm_state+ssm_n_head
         ssm_conv1d.weight  f32  ssm_conv  ssm_inner+2*ssm_n_group*ssm_state
@@ -107,22 +185,29 @@ _TABLES: Mapping[str, str] = {
         attn_v.weight        f16  n_embd  ssm_state*n_head
         ssm_f_a.weight       f16  n_embd  ssm_state
         ssm_f_b.weight       f16  ssm_state  ssm_state*n_head
-        ssm_g_a.weight       f16  n_embd  ssm_state
-        ssm_g_b.weight       f16  ssm_state  ssm_state*n_head
-        ssm_beta.weight      f16  n_embd  n_head
-        ssm_a                f32  1  n_head
-        ssm_dt.bias          f32  ssm_state*n_head
-        ssm_norm.weight      f32  ssm_state
-        attn_output.weight   f16  ssm_state*n_head  n_embd""",
+        ssm_beta.weight      f16  n_embd  n_head""",
+    "low-rank gate of delta attention": """
+        ssm_g_a.weight  f16  n_embd  ssm_state
+        ssm_g_b.weight  f16  ssm_state  ssm_state*n_head""",
+    "gate of delta attention": """
+        ssm_g.weight  f16  n_embd  ssm_state*n_head""",
+    "padded decay": """
+        ssm_a  f32  1  n_head""",
+    "decay": """
+        ssm_a  f32  n_head""",
+    "output of delta attention": """
+        ssm_dt.bias         f32  ssm_state*n_head
+        ssm_norm.weight     f32  ssm_state
+        attn_output.weight  f16  ssm_state*n_head  n_embd""",
     "router": """
         ffn_gate_inp.weight  f32  n_embd  n_expert""",
     "experts": """
-        ffn_gate_exps.weight  f16  n_embd_expert  n_ff_expert  n_expert
-        ffn_up_exps.weight    f16  n_embd_expert  n_ff_expert  n_expert
-        ffn_down_exps.weight  f16  n_ff_expert  n_embd_expert  n_expert""",
+        ffn_gate_exps.weight  f16  n_embd_routed  n_ff_expert  n_expert
+        ffn_up_exps.weight    f16  n_embd_routed  n_ff_expert  n_expert
+        ffn_down_exps.weight  f16  n_ff_expert  n_embd_routed  n_expert""",
     "ungated experts": """
-        ffn_up_exps.weight    f16  n_embd_expert  n_ff_expert  n_expert
-        ffn_down_exps.weight  f16  n_ff_expert  n_embd_expert  n_expert""",
+        ffn_up_exps.weight    f16  n_embd_routed  n_ff_expert  n_expert
+        ffn_down_exps.weight  f16  n_ff_expert  n_embd_routed  n_expert""",
     "scaled experts": """
         ffn_gate_up_exps.weight  f16  n_embd  2*n_ff_expert  n_expert
         ffn_down_exps.weight     f16  n_ff_expert  n_embd  n_expert
@@ -134,8 +219,14 @@ _TABLES: Mapping[str, str] = {
     "latent experts": """
         ffn_latent_down.weight  f16  n_embd  n_embd_expert
         ffn_latent_up.weight    f16  n_embd_expert  n_embd""",
+    "routed experts": """
+        ffn_routed_down.weight  f16  n_embd  n_embd_expert
+        ffn_routed_up.weight    f16  n_embd_expert  n_embd
+        ffn_routed_norm.weight  f32  n_embd_expert""",
     "selection bias": """
-        exp_probs_b.bias  f32  n_expert""",
+        exp_probs_b.bias  f32  n_biased""",
+    "experts of tokens": """
+        ffn_gate_tid2eid.weight  i32  n_expert_used  n_vocab""",
     "biases of experts": """
         ffn_gate_inp.bias   f32  n_expert
         ffn_gate_exps.bias  f32  n_ff_expert  n_expert
@@ -165,36 +256,48 @@ _TABLES: Mapping[str, str] = {
     "embedding of the layer": """
         inp_gate.weight   f16  n_embd  n_embd_per_layer
         proj.weight       f16  n_embd_per_layer  n_embd
-        post_norm.weight  f32  n_embd""",
+        post_norm.weight  f32  n_embd*has_embedding""",
     "draft": """
         nextn.eh_proj.weight           f16  2*n_embd  n_embd
         nextn.enorm.weight             f32  n_embd
         nextn.hnorm.weight             f32  n_embd
-        nextn.shared_head_norm.weight  f32  n_embd""",
-    "embeddings of the draft": """
-        nextn.embed_tokens.weight      f16  n_embd  n_vocab
-        nextn.shared_head_head.weight  f16  n_embd  n_vocab""",
+        nextn.shared_head_norm.weight  f32  n_embd
+        nextn.embed_tokens.weight      f16  n_embd  n_vocab*nextn_embeddings
+        nextn.shared_head_head.weight  f16  n_embd  n_vocab*nextn_embeddings""",
     "input": """
         token_embd.weight  f16  n_embd  n_vocab""",
     "output": """
-        output.weight  f16  n_embd  n_vocab""",
+        output.weight  f16  n_embd  n_untied""",
     "rope factors": """
-        rope_freqs.weight  f32  n_rope_freqs""",
+        rope_freqs.weight  f32  n_half_head*rope_freqs""",
+    "all rope factors": """
+        rope_freqs.weight  f32  n_half_head""",
+    "embeddings of n-grams": """
+        per_layer_token_embd.weight  f16  n_embd_per_layer  n_row_ngram""",
     "embeddings of layers": """
         per_layer_token_embd.weight  f16  n_embd_per_layer*n_layer  n_vocab
         per_layer_model_proj.weight  f16  n_embd  n_embd_per_layer*n_layer
         per_layer_proj_norm.weight   f32  n_embd_per_layer""",
 }
-"""The tensors of each part of a model: name, type, and the elements of each dimension, the row first."""
+"""The tensors of each part of a model: name, type, and the elements of each dimension, the row first.
+
+A tensor without elements is left out.
+"""
 
 _KEYS: Mapping[str, str] = {
     "rope.dimension_count": "n_rot",
+    "attention.q_lora_rank": "q_lora_rank",
     "attention.sliding_window": "sliding_window",
+    "attention.output_group_count": "n_group_out",
+    "attention.output_lora_rank": "o_lora_rank",
+    "embedding_length_per_layer_input": "n_embd_per_layer",
     "expert_count": "n_expert",
     "expert_used_count": "n_expert_used",
     "expert_feed_forward_length": "n_ff_expert",
     "expert_shared_feed_forward_length": "n_ff_shared_expert",
     "expert_gating_func": "expert_gating",
+    "expert_latent_length": "n_embd_expert",
+    "hash_layer_count": "n_layer_hash",
     "interleave_moe_layer_step": "n_expert_every",
     "moe_latent_size": "n_embd_expert",
     "nextn_predict_layers": "n_layer_nextn",
@@ -212,6 +315,9 @@ _OTHER_KEYS = {
     ("short convolution", "ssm.conv_kernel"): "shortconv.l_cache",
     ("delta attention", "ssm.state_size"): "kda.head_dim",
 }
+_RECURRENT = "MN"
+_N_NGRAM_HEADS = 16
+"""Hashes of a position into the table of n-grams: 8 of two tokens, 8 of three."""
 
 
 class _Layer(NamedTuple):
@@ -220,7 +326,7 @@ class _Layer(NamedTuple):
     mixer: str
     """The letter of `layer_pattern`; empty for a feed-forward alone."""
     feed_forward: str
-    """`dense`, `experts`, or empty for none."""
+    """`dense`, `experts`, `hashed`, or empty for none."""
     shares_kv: bool = False
     drafts: bool = False
 
@@ -245,21 +351,13 @@ def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
         )
     for key, name in _KEYS.items():
         if value := getattr(hyper, name):
-            values[_OTHER_KEYS.get((family.recurrence, key), key)] = value
+            values[_OTHER_KEYS.get((_recurrence(family), key), key)] = value
     if "n_layer_dense" in family.allows:
         values["leading_dense_block_count"] = hyper.n_layer_dense
         if hyper.n_ff_shared_expert:
             values["expert_shared_count"] = hyper.n_ff_shared_expert // hyper.n_ff_expert
     if hyper.kv_lora_rank:
-        values |= {
-            "attention.head_count_kv": 1,
-            "attention.key_length": hyper.kv_lora_rank + hyper.n_rot,
-            "attention.value_length": hyper.kv_lora_rank,
-            "attention.key_length_mla": hyper.n_embd_head,
-            "attention.value_length_mla": hyper.v_head_dim,
-            "attention.kv_lora_rank": hyper.kv_lora_rank,
-            "attention.q_lora_rank": hyper.q_lora_rank,
-        }
+        values |= _latent_keys(hyper)
     values |= _keys_by_layer(hyper, values["attention.head_count_kv"])
     values |= family.fixed_keys
     return {
@@ -269,14 +367,46 @@ def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
     }
 
 
+def _latent_keys(hyper: Hyperparameters) -> dict[str, object]:
+    """Return the keys of attention to a latent, or to the K and V that old files compute from it."""
+    values: dict[str, object] = {
+        "attention.kv_lora_rank": hyper.kv_lora_rank,
+        "attention.q_lora_rank": hyper.q_lora_rank,
+        "attention.value_length": hyper.v_head_dim,
+        "rope.dimension_count": hyper.n_rot,
+    }
+    if hyper.whole_kv:
+        return values
+    return values | {
+        "attention.head_count_kv": 1,
+        "attention.key_length": hyper.kv_lora_rank + hyper.n_rot,
+        "attention.value_length": hyper.kv_lora_rank,
+        "attention.key_length_mla": hyper.n_embd_head,
+        "attention.value_length_mla": hyper.v_head_dim,
+    }
+
+
+def _recurrence(family: Family) -> str:
+    """Return the part that a letter `M` stands for; empty if the architecture has none."""
+    return next(iter(family.mixers.get("M", ())), "")
+
+
 def _keys_by_layer(hyper: Hyperparameters, n_head_kv: object) -> dict[str, object]:
     """Return the keys with a value for each layer."""
-    layers, recurrence = list(_layers(hyper)), FAMILIES[hyper.architecture].recurrence
+    family, layers = FAMILIES[hyper.architecture], list(_layers(hyper))
+    recurrence, letters = _recurrence(family), [layer.mixer for layer in layers]
     values: dict[str, object] = {}
     if recurrence == "delta net":
-        values[RECURRENT_LAYERS] = [layer.mixer == "M" for layer in layers]
+        values[RECURRENT_LAYERS] = [letter in _RECURRENT for letter in letters]
     elif recurrence:
-        values["attention.head_count_kv"] = [n_head_kv if layer.mixer == "*" else 0 for layer in layers]
+        values["attention.head_count_kv"] = [n_head_kv if letter == "*" else 0 for letter in letters]
+    if family.compression:
+        values["attention.compress_ratios"] = [family.compression.get(letter, 0) for letter in letters]
+    if hyper.n_row_ngram:
+        n_rows = hyper.n_row_ngram // _N_NGRAM_HEADS
+        values["ple.layers"] = [letters.index("N")]
+        values["ple.head_offsets"] = [n_rows * head for head in range(_N_NGRAM_HEADS)]
+        values["ple.head_vocab_sizes"] = [n_rows] * _N_NGRAM_HEADS
     if "-" in hyper.layer_pattern or "E" in hyper.layer_pattern:
         values["feed_forward_length"] = [hyper.n_ff if layer.feed_forward else 0 for layer in layers]
     if hyper.architecture == "gemma4":
@@ -330,9 +460,7 @@ def _layers(hyper: Hyperparameters) -> Iterator[_Layer]:
     for number in range(hyper.n_layer + hyper.n_layer_nextn):
         drafts = number >= hyper.n_layer
         letter = "*" if drafts else pattern[number % len(pattern)]
-        every = hyper.n_expert_every or 1
-        routed = hyper.n_expert and number >= hyper.n_layer_dense and (number + 1) % every == 0
-        feed_forward = "experts" if routed else "dense"
+        feed_forward = _feed_forward(hyper, number)
         if is_part and letter in "M*":
             yield _Layer(letter, "")
         elif is_part:
@@ -342,15 +470,15 @@ def _layers(hyper: Hyperparameters) -> Iterator[_Layer]:
             yield _Layer(letter, feed_forward, shares_kv, drafts)
 
 
+def _feed_forward(hyper: Hyperparameters, number: int) -> str:
+    every = hyper.n_expert_every or 1
+    if not hyper.n_expert or number < hyper.n_layer_dense or (number + 1) % every:
+        return "dense"
+    return "hashed" if number < hyper.n_layer_hash else "experts"
+
+
 def _outside_layers(hyper: Hyperparameters) -> list[TensorInfo]:
-    parts = ["input", FAMILIES[hyper.architecture].last_norm]
-    if not hyper.tied_embeddings:
-        parts.append("output")
-    if hyper.rope_freqs or hyper.architecture == "gemma4":
-        parts.append("rope factors")
-    if hyper.n_embd_per_layer:
-        parts.append("embeddings of layers")
-    return _tensors(parts, _sizes(hyper, _Layer("", "")))
+    return _tensors(FAMILIES[hyper.architecture].outside, _sizes(hyper, _Layer("", "")))
 
 
 def _of_layer(hyper: Hyperparameters, layer: _Layer) -> list[TensorInfo]:
@@ -358,67 +486,15 @@ def _of_layer(hyper: Hyperparameters, layer: _Layer) -> list[TensorInfo]:
     return _tensors(_parts(hyper, layer), _sizes(hyper, layer))
 
 
-def _parts(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
-    """Yield the parts of a layer, by their names in `_TABLES`, in order."""
-    family, is_gemma4 = FAMILIES[hyper.architecture], hyper.architecture == "gemma4"
-    before, between, after = family.norms
-    yield from before
-    yield from _mixer(hyper, layer)
-    yield from between
-    if layer.feed_forward == "experts":
-        yield from _experts(hyper)
-    if layer.feed_forward == "dense" or (layer.feed_forward and is_gemma4):
-        yield f"{family.dense} dense".lstrip()
-    yield from after
-    if is_gemma4:
-        yield "scale of the layer"
-    if hyper.n_embd_per_layer:
-        yield "embedding of the layer"
-    if layer.drafts:
-        yield "draft"
-        if hyper.nextn_embeddings:
-            yield "embeddings of the draft"
-
-
-def _mixer(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
-    if layer.mixer == "M":
-        yield FAMILIES[hyper.architecture].recurrence
-    elif layer.mixer and hyper.kv_lora_rank:
-        yield "latent q" if hyper.q_lora_rank else "whole q"
-        yield "latent k and v"
-        if hyper.indexer_n_head:
-            yield "indexer"
-    elif layer.mixer:
-        yield from _attention(hyper, layer)
-
-
-def _attention(hyper: Hyperparameters, layer: _Layer) -> Iterator[str]:
+def _parts(hyper: Hyperparameters, layer: _Layer) -> Parts:
+    """Return the parts of a layer, by their names in `_TABLES`, in order."""
     family = FAMILIES[hyper.architecture]
-    shares_k = hyper.n_head_kv_window and layer.mixer == "*"
-    yield "attention with k as v" if shares_k else family.attention
-    yield "output of attention"
-    if family.qk_norm is None:
-        yield "norms of q and k"
-    elif family.qk_norm or hyper.qk_norm:
-        yield "norms of heads"
-    if hyper.architecture == "gpt-oss":
-        yield "sinks"
-
-
-def _experts(hyper: Hyperparameters) -> Iterator[str]:
-    architecture, dense = hyper.architecture, FAMILIES[hyper.architecture].dense
-    yield "router"
-    yield "scaled experts" if architecture == "gemma4" else f"{dense} experts".lstrip()
-    if hyper.n_embd_expert:
-        yield "latent experts"
-    if hyper.expert_gating:
-        yield "selection bias"
-    if architecture == "gpt-oss":
-        yield "biases of experts"
-    if architecture in ("qwen2moe", "qwen35moe"):
-        yield "gate of the shared expert"
-    if hyper.n_ff_shared_expert:
-        yield f"{dense} shared expert".lstrip()
+    before, between, after = family.norms
+    feed_forwards = {"dense": family.dense, "experts": family.experts, "hashed": family.hashed, "": ()}
+    drafts = ("draft",) if layer.drafts else ()
+    return (
+        *before, *family.mixers.get(layer.mixer, ()), *between, *feed_forwards[layer.feed_forward], *after, *drafts,
+    )  # fmt: skip
 
 
 def _n_head_kv(hyper: Hyperparameters, layer: _Layer) -> int:
@@ -430,17 +506,33 @@ def _n_ff(hyper: Hyperparameters, layer: _Layer) -> int:
 
 
 def _sizes(hyper: Hyperparameters, layer: _Layer) -> dict[str, int]:
-    """Return the number behind each name of `_TABLES`: the hyperparameters, and what follows from them."""
+    """Return the number behind each name of `_TABLES`: the hyperparameters, what follows from them, and 0 for what the
+    layer does not have.
+    """
+    family = FAMILIES[hyper.architecture]
     head_dim = (layer.mixer == "W" and hyper.head_dim_window) or hyper.n_embd_head
+    n_kv = head_dim * _n_head_kv(hyper, layer)
+    takes_k_as_v = bool(hyper.n_head_kv_window) and layer.mixer == "*"
     return asdict(hyper) | {
         "head_dim": head_dim,
         "n_query": head_dim * hyper.n_head,
-        "n_kv": head_dim * _n_head_kv(hyper, layer),
+        "n_whole_query": head_dim * hyper.n_head * (not hyper.q_lora_rank),
+        "n_kv": n_kv,
+        "n_value": n_kv * (not takes_k_as_v),
+        "n_normed": head_dim * (family.qk_norm or hyper.qk_norm),
         "n_ff": _n_ff(hyper, layer),
         "n_ff_expert": hyper.n_ff_expert or hyper.n_ff,
-        "n_embd_expert": hyper.n_embd_expert or hyper.n_embd,
+        "n_embd_routed": hyper.n_embd_expert or hyper.n_embd,
+        "n_biased": hyper.n_expert * bool(hyper.expert_gating),
         "n_unrotated": hyper.n_embd_head - hyper.n_rot,
-        "n_rope_freqs": hyper.n_embd_head // 2,
+        "n_split_head": hyper.n_head * (not hyper.whole_kv),
+        "n_whole_head": hyper.n_head * hyper.whole_kv,
+        "n_half_head": hyper.n_embd_head // 2,
+        "n_untied": hyper.n_vocab * (not hyper.tied_embeddings),
+        "n_stream": 4 * (not layer.drafts),
+        "is_connected": not layer.drafts,
+        "has_embedding": bool(hyper.n_embd_per_layer),
+        "query_of_group": head_dim * hyper.n_head // (hyper.n_group_out or 1),
         "inner_of_head": hyper.ssm_inner // (hyper.ssm_n_head or 1),
         "inner_of_group": hyper.ssm_inner // (hyper.ssm_n_group or 1),
     }
@@ -452,7 +544,8 @@ def _tensors(parts: Iterable[str], sizes: Mapping[str, int]) -> list[TensorInfo]
         for line in _TABLES[part].strip().splitlines():
             name, type_name, *dimensions = line.split()
             shape = tuple(_size(dimension, sizes) for dimension in dimensions)
-            found.append(TensorInfo(name, shape, type_name, math.prod(shape) * _TYPE_BYTES[type_name]))
+            if n_elements := math.prod(shape):
+                found.append(TensorInfo(name, shape, type_name, n_elements * _TYPE_BYTES[type_name]))
     return found
 
 
