@@ -26,6 +26,7 @@ from ggbench.units import counted, format_bytes, format_count, format_params, fo
 
 _VALUE_WIDTH = 72
 _LIST_ENDS = 8
+_FAMILY_WIDTH = 68
 _ORIGINS = {"shipped": "", "user": "your models.toml"}
 
 
@@ -68,15 +69,15 @@ def catalog_rows(catalog: Iterable[CatalogModel]) -> tuple[CatalogRow, ...]:
 
 
 def models_answer(catalog: Sequence[CatalogRow], found: Sequence[LocalModel]) -> Answer:
-    """Return the models of this disk, and the sizes of the catalog's families."""
-    grouped: defaultdict[str, list[str]] = defaultdict(list)
-    for row in catalog:
-        grouped[row.family].append(row.id.removeprefix(f"{row.family}-"))
-    families = Facts([(name, " ".join(sizes)) for name, sizes in grouped.items()])
+    """Return the models of this disk, and the current ones of the catalog, the newest first, in a line a family."""
+    families: defaultdict[str, str] = defaultdict(str)
+    for row in reversed(catalog):
+        if not row.superseded_by:
+            families[row.family.rstrip("0123456789.")] += f"{row.id} "
     text = say("models.here", models=_total(found), catalog=counted(len(catalog), "model"))
-    parts: list[Part] = [Table(LOCAL, found), families]
-    every = Table(CATALOG, catalog)
-    return Answer(text, "ggbench pick", parts, [say("models.family")], [every])
+    current = Facts([(name, shorten(ids, _FAMILY_WIDTH)) for name, ids in sorted(families.items())])
+    parts: list[Part] = [Table(LOCAL, found), current]
+    return Answer(text, "ggbench pick", parts, [say("models.family")], [Table(CATALOG, catalog)])
 
 
 def matching_answer(words: str, catalog: Sequence[CatalogRow], found: Sequence[LocalModel]) -> Answer:
