@@ -25,7 +25,7 @@ _OF_LAYER = re.compile(r"blk\.(\d+)\.")
 
 
 SCALED_KEY = "ggbench.scaled"
-"""Bytes of the published file, in the metadata of a model whose matrices are scaled to it."""
+"""Bytes of the published file, in the metadata of a model whose matrices are scaled to it; `~` before an estimate."""
 
 
 class TensorInfo(msgspec.Struct, frozen=True):

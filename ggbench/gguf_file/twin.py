@@ -77,7 +77,7 @@ def plan_twin(
     return planned
 
 
-def scaled(model: ModelFile, file_bytes: int, name: str) -> ModelFile:
+def scaled(model: ModelFile, file_bytes: int, name: str, mark: str = "") -> ModelFile:
     """Return a model whose matrices have other sizes in the same proportions, so that they fill a file.
 
     The header keeps their types, which llama.cpp's allocator needs. Its hash is of no file, and its key of no other
@@ -95,7 +95,7 @@ def scaled(model: ModelFile, file_bytes: int, name: str) -> ModelFile:
         tensors=tensors,
         file_bytes=file_bytes,
         header_sha256=hashlib.sha256(f"{model.header_sha256} {file_bytes}".encode()).hexdigest(),
-        metadata={**model.metadata, SCALED_KEY: file_bytes},
+        metadata={**model.metadata, SCALED_KEY: f"{mark}{file_bytes}"},
     )
 
 

@@ -308,25 +308,28 @@ def is_published(model: CatalogModel, quant: str) -> bool:
 
 _ALIKE = 0.005
 """Share by which the published file of llama.cpp's own mixture may differ in size: its tokenizer, and rounding."""
+_TYPICAL = {"ud-q2_k_xl": 1.03, "ud-q3_k_xl": 1.02, "ud-q4_k_xl": 1.01, "ud-q6_k_xl": 1.07, "ud-q8_k_xl": 1.11}
+"""Sizes of Unsloth's mixtures, to those of the quants that they are named after: medians of 126 to 200 models.
+
+Nine in ten are within 8 %, of `ud-q8_k_xl` 16 %. Source: the listing of models.toml.
+"""
 
 
 def planned_files(model: CatalogModel, quants: Sequence[str], source: str = "") -> dict[str, ModelFile]:
     """Return the files of a catalog model as llama.cpp would make them, or scaled to another published size.
 
     The bytes of the quantized matrices of a publisher's own mixture are in proportion to those of the quant that it is
-    named after. As in a repo, `q4_k_m` is `ud-q4_k_m` if only that is published. Raises like `plan_twin`, and
-    UnknownName for a `ud-` mixture without a published size.
+    named after; without a published size it has a typical one. As in a repo, `q4_k_m` is `ud-q4_k_m` if only that is
+    published. Raises like `plan_twin`.
     """
-    for quant in quants:
-        if quant.startswith(MIXTURE) and quant not in model.file_bytes:
-            raise UnknownName("quant", quant, model.file_bytes)
     plain = {quant: plain_quant(quant) for quant in quants}
     planned = plan_twin(model.hyper, list(dict.fromkeys(plain.values())), name=model.id, source=source)
     files = {quant: planned[name] for quant, name in plain.items()}
     for quant, file in files.items():
         size = model.file_bytes.get(quant) or model.file_bytes.get(f"{MIXTURE}{quant}")
-        if size and (quant.startswith(MIXTURE) or abs(size - file.file_bytes) > _ALIKE * file.file_bytes):
-            files[quant] = scaled(file, size, f"{model.id} {quant}")
+        typical = round(_TYPICAL.get(quant, 1) * file.file_bytes)
+        if quant.startswith(MIXTURE) or abs((size or typical) - file.file_bytes) > _ALIKE * file.file_bytes:
+            files[quant] = scaled(file, size or typical, f"{model.id} {quant}", "" if size else "~")
     return files
 
 

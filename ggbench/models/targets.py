@@ -17,13 +17,12 @@ from msgspec.structs import replace
 from ggbench.engines.contract import EngineConfig
 from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import (
     ftype_by_name,
     known_spelling,
     model_name,
     name_without_quant,
-    plain_quant,
     quant_label,
 )
 from ggbench.gguf_file.twin import plan_twin, twin_of
@@ -127,11 +126,6 @@ class Target(msgspec.Struct, frozen=True):
             return self.source.subject
         path = "" if self.path is None else str(self.path)
         return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
-
-    @property
-    def scaled_from(self) -> str:
-        """The quant whose tensors are scaled to the published size of a catalog model's file; empty if none are."""
-        return plain_quant(self.quant) if self.file is not None and SCALED_KEY in self.file.metadata else ""
 
     @property
     def download_bytes(self) -> int:

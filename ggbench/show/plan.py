@@ -83,7 +83,14 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
     each.key: each
     for each in (
         member("quant", "quant"),
-        member("file_bytes", "file", format_bytes, meaning="Size of the file.", priority=4),
+        member(
+            "file_bytes",
+            "file",
+            format_bytes,
+            meaning="Size of the file; (~) typical of its publisher's mixture.",
+            priority=4,
+            mark=lambda row: "~" if any(note.key == "plan.typical" for note in row.notes) else "",
+        ),
         member(
             "needed_bytes",
             "memory",

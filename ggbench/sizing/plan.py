@@ -19,7 +19,8 @@ from ggbench.engines.endings import EngineEnded, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BindingFailed, GgbenchError, UsageError
 from ggbench.fields import reproduce
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
+from ggbench.gguf_file.quants import plain_quant
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
@@ -273,8 +274,11 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
 
 def _notes(variant: Target, placement: Placement) -> Iterator[Note]:
     """Yield what its sizes are from, where that is not all known."""
-    if variant.scaled_from:
-        yield Note("plan.scaled", {"quant": variant.scaled_from})
+    size = str(placement.file.metadata.get(SCALED_KEY, ""))
+    if size:
+        yield Note(
+            "plan.typical" if size.startswith("~") else "plan.scaled", {"quant": plain_quant(variant.quant)}
+        )
     if placement.file.unknown_types:
         yield Note("plan.unknown_types", {"types": ", ".join(placement.file.unknown_types)})
     if placement.theory is None:

@@ -294,10 +294,18 @@ def test_a_published_mixture_has_its_published_size(ggbench: Run) -> None:
     assert mixture["weight_bytes"] == pytest.approx(plain["weight_bytes"] + more, abs=1000)
     assert mixture["kv_bytes"] == plain["kv_bytes"]
     assert any("in proportion to llama.cpp's iq2_xxs" in note for note in mixture["notes"])
-    unknown = ggbench(*words, "ud-q8_k_xl")
+
+
+def test_an_unpublished_mixture_has_a_typical_size(ggbench: Run) -> None:
+    """It is marked as an estimate; the name of no quant is still an error."""
+    words = ("plan", "qwen1.5-0.5b", "ud-q4_k_xl", "--gpu", "8GiB@100GB/s")
+    [row] = ggbench(*words, "--json").json["rows"]
+    [plain] = ggbench("plan", "qwen1.5-0.5b", "q4_k_m", *words[3:], "--json").json["rows"]
+    assert 1 < row["file_bytes"] / plain["file_bytes"] < 1.05
+    assert any("typical" in note and "q4_k_m" in note for note in row["notes"])
+    assert "~" in ggbench(*words, "--why").out
+    unknown = ggbench("plan", "qwen1.5-0.5b", "ud-q9_k")
     assert (unknown.code, unknown.err.count("\n")) == (2, 2)
-    assert "nearest: ud-iq2_xxs" in unknown.err
-    assert ggbench("plan", "qwen1.5-0.5b", "ud-q4_k_m").code == 2
 
 
 def test_users_are_told_their_own_speed_and_that_of_all(ggbench: Run) -> None:

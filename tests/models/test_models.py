@@ -9,6 +9,7 @@ import pytest
 from ggbench.errors import UsageError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model, build_tensors
+from ggbench.gguf_file.model_file import SCALED_KEY
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.reference import parse_model
@@ -189,13 +190,14 @@ def test_a_published_file_of_another_mixture_is_planned_with_its_size(shipped: C
         size = shipped.model(model_id).file_bytes[published]
         own, twin = (resolve(parse_model(name, quant), headers_only=True)[0] for name in (model_id, f"twin:{model_id}"))
         file, plain = own.header(), twin.header()
-        assert (own.scaled_from, twin.scaled_from, twin.model) == (quant, "", f"twin:{model_id}")
+        assert twin.model == f"twin:{model_id}"
         assert file.file_bytes == size
+        assert SCALED_KEY in file.metadata and SCALED_KEY not in plain.metadata
         assert file.weight_bytes and plain.weight_bytes
         assert file.weight_bytes - plain.weight_bytes == pytest.approx(size - plain.file_bytes, abs=1000)
         assert file.shape_key != plain.shape_key
     (target,) = resolve(parse_model("gemma-4-26b-a4b", "q8_0"), headers_only=True)
-    assert (target.scaled_from, target.header().is_twin) == ("", True)
+    assert SCALED_KEY not in target.header().metadata and target.header().is_twin
 
 
 def test_every_model_is_current_or_ends_in_one_that_is(shipped: Catalog) -> None:
