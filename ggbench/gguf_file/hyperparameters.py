@@ -47,7 +47,7 @@ class Family(NamedTuple):
     allows: tuple[str, ...] = ()
     """Optional hyperparameters that it allows."""
     mixers: Mapping[str, Parts] = {"*": ("attention", *_HEADS)}
-    """Parts of a layer besides its feed-forward, by the letter of `layer_pattern`; the first for drafting layers, too."""
+    """Parts of a layer besides its feed-forward, by the letter of `layer_pattern`; the first in drafting layers."""
     letters: str = ""
     """Letters of its `layer_pattern`, which it then requires."""
     dense: Parts = ("dense",)
