@@ -97,10 +97,10 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
     from ggbench.runs.store.database import Store
     from ggbench.show.names import quant_names
 
-    if not yes and not sys.stdin.isatty():
-        raise UsageError("removing runs needs confirmation", "add --yes")
     with Store.open() as store:
         runs = [store.load_run(run_id) for run_id in run_ids]
+        if not yes and not sys.stdin.isatty():
+            raise UsageError("removing runs needs confirmation", "add --yes")
         for stored, name in zip(runs, quant_names([stored.subject for stored in runs]), strict=True):
             click.echo(f"{stored.run_id}  {name}  {stored.n_samples} samples  {stored.started_at}", err=True)
         if not yes and not click.confirm("Remove?", err=True):

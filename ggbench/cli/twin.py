@@ -40,7 +40,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     """
     from ggbench.commands.downloads import byte_progress
     from ggbench.gguf_file.header import read_model_file
-    from ggbench.gguf_file.quants import known_spelling
+    from ggbench.gguf_file.quants import canonical_quant
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.models.catalog import load_catalog
     from ggbench.models.sources import ARTICLE_QUANTS
@@ -53,7 +53,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     if layers is not None and layers < hyper.n_layer:
         name, hyper = f"{name}-{layers}-layers", replace(hyper, n_layer=layers)
     twins = []
-    for quant in dict.fromkeys(map(known_spelling, quants or ARTICLE_QUANTS)):
+    for quant in dict.fromkeys(map(canonical_quant, quants or ARTICLE_QUANTS)):
         with byte_progress(output, f"{known.id} {quant}") as on_progress:
             path = cached_twin(name, hyper, quant, folder, on_progress)
         twins.append(read_model_file(path))

@@ -16,7 +16,7 @@ from ggbench.units import counted, format_bytes
 
 
 def show_welcome() -> None:
-    models = [each for each in find_local_models() if each.paths and not each.reason and not each.is_twin]
+    models = [each for each in find_local_models() if each.is_runnable]
     n_runs, notes = _n_runs()
     Output().answer(welcome_answer(models, n_runs, notes))
 

@@ -28,7 +28,7 @@ from ggbench.formats.imported_run import (
     utc_text,
 )
 from ggbench.formats.llama_bench import TOOL, BenchRow
-from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
+from ggbench.gguf_file.quants import name_without_quant, quant_from_words, quant_label
 from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.recording import PromptTiming
@@ -163,7 +163,7 @@ def _subject(row: BenchRow) -> Subject:
     n_params, n_bytes = row.integer("model_n_params") or None, row.integer("model_size") or None
     return Subject(
         model=name_without_quant(file_name).strip() or name or "unknown",
-        quant=quant_from_file_name(file_name) or quant or "unknown",
+        quant=quant_label(file_name) or quant or "unknown",
         source=SOURCE,
         n_params=n_params,
         bpw=n_bytes * 8 / n_params if n_bytes and n_params else None,

@@ -38,6 +38,16 @@ ADDED_TYPES = {GgmlType(42, "q2_0", 64, 18): 41}
 """Types of llama.cpp that gguf 0.19 lacks, each with its `general.file_type`; gguf's own entry wins once it has one.
 Source: https://github.com/ggml-org/llama.cpp/pull/24448."""
 
+_IK = """133 q6_0 134 iq1_bn 135 iq2_bn 137 iq2_k 138 iq3_k 139 iq4_k 140 iq5_k 141 iq6_k 144 iq4_ks 145 iq2_ks
+146 iq4_kss 151 q8_kv 152 iq5_ks 153 iq2_kt 154 iq3_kt 155 iq4_kt 156 iq3_ks 157 iq2_kl 158 iq1_kt 202 q4_0_r8
+206 q5_0_r4 208 q8_0_r8 210 q2_k_r4 211 q3_k_r4 212 q4_k_r4 213 q5_k_r4 214 q6_k_r4 216 iq2_xxs_r4 217 iq2_xs_r4
+218 iq3_xxs_r4 219 iq1_s_r4 220 iq4_nl_r4 221 iq3_s_r4 222 iq2_s_r4 223 iq4_xs_r8 229 iq1_m_r4 230 bf16_r16 233 q6_0_r4
+335 iq2_bn_r4 337 iq2_k_r4 338 iq3_k_r4 339 iq4_k_r4 340 iq5_k_r4 344 iq4_ks_r4 352 iq5_ks_r4 398 q8_kv_r8
+399 q8_k_r8"""
+IK_TYPES = dict(zip(map(int, _IK.split()[::2]), _IK.split()[1::2], strict=True))
+"""Types of ik_llama.cpp alone, by id. Source: gguf-py/gguf/constants.py of github.com/ikawrakow/ik_llama.cpp."""
+IK_HINT = "take a quant that llama.cpp has, such as q4_k_m or iq4_xs, or run it with ik_llama.cpp"
+
 CORRECTED_BLOCK_BYTES = {"Q8_1": 36}
 """`block_q8_1` of ggml-common.h holds two fp16 and 32 bytes; gguf 0.19 counts two fp32. No file stores it."""
 

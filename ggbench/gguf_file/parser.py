@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ggbench.errors import BadFile, Unsupported
-from ggbench.gguf_file.ggml_types import known_types
+from ggbench.gguf_file.ggml_types import IK_HINT, IK_TYPES, known_types
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.text import sanitize, shorten_middle
 from ggbench.units import format_bytes, format_count
@@ -134,15 +134,16 @@ def read_header(source: ByteSource, size: int, name: str, *, allow_missing_data:
     return Header(cursor.consumed, version, metadata, tensors, size, data_offset, missing)
 
 
-def read_leading_metadata(source: ByteSource, size: int, name: str) -> dict[str, object]:
-    """Return the metadata of a GGUF of `size` bytes up to its vocabulary: kilobytes to read instead of megabytes.
+def read_leading_metadata(source: ByteSource, size: int, name: str) -> tuple[dict[str, object], int]:
+    """Return the metadata of a GGUF of `size` bytes up to its vocabulary, kilobytes to read instead of megabytes, and
+    the number of its tensors.
 
     Writers put what identifies a model before its vocabulary; in a file that does not, reading continues until the
     architecture is found. Keys after the vocabulary are left out, including `general.file_type` if llama-quantize wrote
     it. Raises like `read_header`, except for errors later in the file.
     """
-    cursor, _, _, n_keys = _begin(source, size, name, _LEADING_CHUNK_BYTES)
-    return _read_metadata(cursor, n_keys, up_to_vocabulary=True)
+    cursor, _, n_tensors, n_keys = _begin(source, size, name, _LEADING_CHUNK_BYTES)
+    return _read_metadata(cursor, n_keys, up_to_vocabulary=True), n_tensors
 
 
 class _HeaderBytes:
@@ -344,6 +345,9 @@ def _read_tensors(cursor: _HeaderBytes, n_tensors: int, alignment: int) -> tuple
 
 def _tensor(cursor: _HeaderBytes, name: str, shape: tuple[int, ...], type_id: int) -> TensorInfo:
     ggml_type = known_types().get(type_id)
+    if type_id in IK_TYPES:
+        what = f"{cursor.name} has tensors of type {IK_TYPES[type_id]}, which only ik_llama.cpp has"
+        raise Unsupported(what, IK_HINT)
     if ggml_type is None:
         return TensorInfo(name, shape, f"type {type_id}", None)
     row_length, block_len = shape[0] if shape else 1, ggml_type.block_len

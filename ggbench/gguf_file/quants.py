@@ -1,4 +1,4 @@
-"""Names of quants and shards: in file names, as `general.file_type`, and in llama.cpp's spelling.
+"""Names of quants, of what a file is for, and of shards: in file names, in headers, and in llama.cpp's spelling.
 
 A quant's name does not give its size: BPW comes from the tensor table. Names are matched completely, because
 llama.cpp's looser matching confuses `BF16` with `F16` and `IQ3_XXS` with `Q3_XXS`. `x-00001-of-00003.gguf` is one third
@@ -9,40 +9,49 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Literal, cast
 
 import msgspec
 
-from ggbench.errors import UnknownName
+from ggbench.errors import UnknownName, Unsupported
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.ggml_types import ADDED_TYPES
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.ggml_types import ADDED_TYPES, IK_HINT, IK_TYPES
+from ggbench.gguf_file.model_file import TensorInfo, layer_of
 
-_ALIASES = {"mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32"}
+_ALIASES = {
+    "mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32", "q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m",
+}  # fmt: skip
+"""Other names, and the short ones that llama-quantize accepts, with llama.cpp's."""
 MIXTURE = "ud-"
 """Prefix of Unsloth's own mixtures of types, which differ by tensor and by model."""
-_SHORT = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
-"""Short names that llama-quantize accepts, and their meanings."""
 
-# publishers add sizes of their own (`Q8_K_XL`, `Q3_K_XL`, `Q2_K_L`), so more suffixes than llama.cpp's are allowed
+# publishers add sizes of their own (`Q8_K_XL`, `Q2_K_L`, `Q4_K_P`), and some leave the separators out (`q4km`)
 _TOKEN = re.compile(
     r"(?:^|[-._ /])(?P<quant>(?:ud[-_])?(?:"
-    r"bf16|f16|f32|fp16|fp32|mxfp4(?:_moe)?|nvfp4"
-    r"|i?q[1-8]_(?:k(?:_(?:xxs|xs|s|m|l|xl))?|[01]|nl|xxs|xs|s|m|l|xl)(?:_(?:xxs|xs|s|m|l|xl))?"
-    r"|tq[12]_0"
+    r"bf16|f16|f32|fp16|fp32|mxfp4(?:_moe)?|nvfp4|tq[12]_0"
+    r"|i?q[1-8](?:_?(?:[01klmpstv]|nl|bn|x{1,2}[sl]|r[48])){1,6}"
     r"))(?=$|[-. ])",
     re.IGNORECASE,
 )
 _WORDS = re.compile(r"(?P<name>(?:all )?[A-Za-z0-9_]+)(?: - (?P<size>Small|Medium|Large))?")
 _SIZES = {None: "", "Small": "_s", "Medium": "_m", "Large": "_l"}
-_SIDECAR = re.compile(r"(?:^|[-._/])(?:mmproj|imatrix|eagle3)(?=$|[-._/])|(?:^|/)mtp[-_.]", re.IGNORECASE)
 
 
 def canonical_quant(name: str) -> str:
-    """Return the name in lower case, `ud-` with a hyphen, and one spelling for each float."""
+    """Return the one spelling of a quant, in lower case: `q4_k_m` of `q4km` and `Q4_K`, `ud-q4_k_s` of `UD_Q4_K_S`."""
     lower = name.lower()
-    lower = f"ud-{lower[3:]}" if lower.startswith("ud_") else lower
-    return _ALIASES.get(lower, lower)
+    bare = re.sub(r"\Aud[-_]", "", lower)
+    known = _spellings().get(compact(bare), bare)
+    return known if bare == lower else f"{MIXTURE}{known}"
+
+
+@functools.cache
+def _spellings() -> dict[str, str]:
+    """Return every known name, and those of ik_llama.cpp's types, by what is left of it without separators."""
+    names = {compact(name): name for name in (*IK_TYPES.values(), *known_quants())}
+    return names | {compact(other): name for other, name in _ALIASES.items()}
 
 
 def quant_from_words(words: str) -> str:
@@ -73,20 +82,16 @@ def compact(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def known_spelling(name: str) -> str:
-    """Return the known quant that differs from the name only in case and separators; else the name in lower case."""
-    lower = name.lower()
-    if canonical_quant(lower) in known_quants():
-        return lower
-    alike = [quant for quant in known_quants() if compact(quant) == compact(lower)]
-    return alike[0] if len(alike) == 1 else lower
-
-
 def ftype_by_name(name: str) -> int:
-    """Return the `enum llama_ftype` of a quant by its name, in any case. Raises UnknownName."""
+    """Return the `enum llama_ftype` of a quant by its name, in any spelling.
+
+    Raises Unsupported for a type of ik_llama.cpp, else UnknownName.
+    """
     quant = canonical_quant(name)
-    number = known_quants().get(_SHORT.get(quant, quant))
+    number = known_quants().get(quant)
     if number is None:
+        if quant in IK_TYPES.values():
+            raise Unsupported(f"{quant} is a type that only ik_llama.cpp has", IK_HINT)
         error = UnknownName("quant", name, known_quants())
         if "nearest" not in error.hint:
             error.hint = "use llama.cpp's name of a quant, e.g. q4_k_m, q8_0 or iq4_xs; see: ggbench help names"
@@ -94,18 +99,29 @@ def ftype_by_name(name: str) -> int:
     return number
 
 
-def quant_by_ftype(file_type: int) -> str | None:
+def quant_by_ftype(file_type: object) -> str | None:
     """Return the name of a `general.file_type`; None for one that neither gguf nor ggbench knows.
 
     llama.cpp sets the flag `LLAMA_FTYPE_GUESSED` in a file type not given by the file; it is ignored here.
     """
-    stated = file_type & ~int(gguf_constants.LlamaFileType.GUESSED)
+    stated = file_type & ~int(gguf_constants.LlamaFileType.GUESSED) if isinstance(file_type, int) else None
     return next((name for name, number in known_quants().items() if number == stated), None)
 
 
-def quant_from_file_name(file_name: str) -> str | None:
-    """Return the quant in the name of a file or, if that has none, of its folder: `q4_k_m`, `ud-q4_k_xl`; or None."""
-    for part in reversed(file_name.split("/")):
+def quant_label(path: str | Path, metadata: Mapping[str, object] | None = None) -> str | None:
+    """Return the quant of a .gguf, as every list and table names it; None if neither its name nor its header has one.
+
+    `path` ends with the name of the file and, for one without a quant in it, of its folder; `metadata` is the header's,
+    once it is read. The header wins, but its file type cannot express a publisher's own mixtures, `ud-` or `_xl`.
+    """
+    named = _named(str(path))
+    stated = quant_by_ftype((metadata or {}).get("general.file_type"))
+    return stated if stated and (named is None or named in _spellings().values()) else named
+
+
+def _named(path: str) -> str | None:
+    """Return the last quant in a file's name, else in its folder's."""
+    for part in reversed(path.split("/")[-2:]):
         matches = [match["quant"] for match in _TOKEN.finditer(model_name(part))]
         if matches:
             return canonical_quant(matches[-1])
@@ -119,22 +135,55 @@ def name_without_quant(file_name: str) -> str:
     return name[: matches[-1].start()] + name[matches[-1].end() :] if matches else name
 
 
-def quant_label(model_file: ModelFile) -> str:
-    """Return the label of a model file's quant: a publisher's own name, or the header's, or the file name's.
+Role = Literal["model", "draft", "projector", "imatrix", "vocabulary", "adapter"]
+"""What a .gguf is for."""
+DRAFT_ARCHITECTURES = frozenset({"eagle3", "dflash", "gemma4-assistant"})
+_TYPES: Mapping[object, Role] = {"adapter": "adapter", "imatrix": "imatrix", "mmproj": "projector"}
+"""Roles by `general.type`. Source: gguf's `GGUFType`."""
+_ROLES = re.compile(
+    r"(?P<draft>(?:^|/)mtp[-_./]|(?:^|[-._/])(?:eagle3|dflash|dspark)(?=[-._/]))"
+    r"|(?:^|[-._/])(?:(?P<projector>mmproj)|(?P<imatrix>imatrix)|(?P<vocabulary>ggml-vocab))(?=[-._/])",
+    re.IGNORECASE,
+)
+"""Words in names of sidecars; llama.cpp looks for `mmproj`, `mtp-`, `eagle3-`, `dflash-`, `dspark-` (download.cpp)."""
 
-    The header's file type cannot express `ud-` mixes or suffixes such as `_xl`, so a more specific name wins.
+
+def role(
+    path: str, metadata: Mapping[str, object] | None = None, tensors: Collection[TensorInfo] | None = None
+) -> Role:
+    """Return what a .gguf is for: by its header once that is read, before that by its name.
+
+    `path` is the one in its folder or repo. `tensors` are None if only metadata were read, as far as the vocabulary. A
+    name may lie: of `X-mtp.gguf` some have only a model's MTP layers and others the model with them, so it counts as a
+    model, and one with an importance matrix is told from the matrix by its quant.
     """
-    named = quant_from_file_name(model_file.paths[0].name if model_file.paths else model_file.name)
-    file_type = model_file.metadata.get("general.file_type")
-    stated = quant_by_ftype(file_type) if isinstance(file_type, int) else None
-    if named is not None and (stated is None or _SHORT.get(named, named) not in known_quants()):
-        return named
-    return stated or "unknown"
+    if metadata is not None:
+        return _role_by_header(metadata, tensors)
+    found = _ROLES.search(path)
+    if found is None or (found["imatrix"] and _TOKEN.search(model_name(path.rpartition("/")[2]))):
+        return "model"
+    return cast(Role, found.lastgroup)
 
 
-def is_sidecar(file_name: str) -> bool:
-    """Return whether a .gguf only accompanies a model: a projector, an importance matrix, a draft head."""
-    return _SIDECAR.search(file_name) is not None
+def _role_by_header(metadata: Mapping[str, object], tensors: Collection[TensorInfo] | None) -> Role:
+    architecture = metadata.get("general.architecture")
+    if stated := _TYPES.get(metadata.get("general.type")):
+        return stated
+    if architecture == "clip":
+        return "projector"
+    if architecture in DRAFT_ARCHITECTURES or _has_only_nextn(f"{architecture}.", metadata, tensors or ()):
+        return "draft"
+    is_empty = tensors is not None and not tensors
+    return "vocabulary" if is_empty and not metadata.get("split.count") else "model"
+
+
+def _has_only_nextn(prefix: str, metadata: Mapping[str, object], tensors: Collection[TensorInfo]) -> bool:
+    """Return whether all layers only draft (NextN, MTP), as in a file beside the model."""
+    n_layer, n_nextn = (metadata.get(f"{prefix}{key}") for key in ("block_count", "nextn_predict_layers"))
+    if not isinstance(n_layer, int) or not isinstance(n_nextn, int):
+        return False
+    layers = [layer for tensor in tensors if (layer := layer_of(tensor.name)) is not None]
+    return bool(layers) and min(layers) >= n_layer - n_nextn
 
 
 @functools.cache
@@ -143,7 +192,8 @@ def known_quants() -> dict[str, int]:
     numbers = {added.name: file_type for added, file_type in ADDED_TYPES.items()}
     for entry in gguf_constants.LlamaFileType:
         if entry is not gguf_constants.LlamaFileType.GUESSED:
-            numbers[canonical_quant(entry.name.removeprefix("ALL_").removeprefix("MOSTLY_"))] = int(entry)
+            name = entry.name.removeprefix("ALL_").removeprefix("MOSTLY_").lower()
+            numbers[_ALIASES.get(name, name)] = int(entry)
     return dict(sorted(numbers.items(), key=lambda item: item[1]))
 
 

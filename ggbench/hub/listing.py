@@ -7,8 +7,10 @@ error. Listings are cached for offline use.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +21,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.files import get_cached, put_cached
-from ggbench.gguf_file.quants import is_sidecar
+from ggbench.gguf_file.quants import Role, role
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import api_url, fetch_json
 from ggbench.hub.repo_records import (
@@ -195,13 +197,13 @@ def _contents(access: HubAccess, repo: str, revision: str, doing: str) -> _Info:
 
 
 def _listing(info: _Info, revision: str) -> RepoListing:
-    models: list[RepoFile] = []
-    sidecars: list[RepoFile] = []
-    gguf = [entry for entry in info.siblings if entry.path.lower().endswith(".gguf")]
-    for entry in gguf:
-        _check_path(entry.path, info.id)
-        (sidecars if is_sidecar(entry.path) else models).append(_repo_file(entry))
-    if not models:
+    by_role: defaultdict[Role, list[RepoFile]] = defaultdict(list)
+    for entry in info.siblings:
+        if entry.path.lower().endswith(".gguf"):
+            _check_path(entry.path, info.id)
+            by_role[role(entry.path)].append(_repo_file(entry))
+    found = group_variants([*by_role.pop("model", ()), *by_role.pop("draft", ())])
+    if not found:
         raise UsageError(
             f"{sanitize(info.id)} has no GGUF model",
             f"search for one with `ggbench models --search {sanitize(info.id).split('/')[1]}`",
@@ -210,8 +212,8 @@ def _listing(info: _Info, revision: str) -> RepoListing:
         repo=info.id,
         revision=revision,
         commit=info.sha,
-        variants=group_variants(models),
-        sidecars=tuple(sorted(sidecars, key=lambda file: file.path)),
+        variants=found,
+        sidecars=tuple(sorted(itertools.chain(*by_role.values()), key=lambda file: file.path)),
         listed_at=_now(),
     )
 

@@ -18,7 +18,15 @@ from pathlib import Path
 import msgspec
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import canonical_quant, model_name, parse_shard_name, quant_from_file_name
+from ggbench.gguf_file.quants import (
+    Role,
+    canonical_quant,
+    compact,
+    model_name,
+    parse_shard_name,
+    quant_label,
+    role,
+)
 from ggbench.hub.access import HubAccess
 from ggbench.text import sanitize
 
@@ -54,11 +62,13 @@ class RepoVariant(msgspec.Struct, frozen=True):
     name: str
     """The path inside the repo, without shard suffix and `.gguf` if no other's is the same then; printable."""
     quant: str | None
-    """In lower case; None if neither the name of the file nor that of its folder contains a quant."""
+    """Its `quant_label`."""
     files: tuple[RepoFile, ...]
     """Existing shards, in order."""
     missing: tuple[str, ...] = ()
     """Paths of missing shards."""
+    role: Role = "model"
+    """By the header, if it was read."""
 
     @property
     def stem(self) -> str:
@@ -84,10 +94,12 @@ class RepoVariant(msgspec.Struct, frozen=True):
             )
 
     def answers_to(self, quant: str) -> bool:
-        """Return whether `quant`, in any case, matches this variant's quant, name or a file name."""
+        """Return whether `quant`, in any spelling, is this variant's name, a file name or, of a model, its quant."""
         names = {self.name, self.stem, f"{self.stem}.gguf"}
         names.update(name for file in self.files for name in (file.name, file.path))
-        return self.quant == canonical_quant(quant) or quant.lower() in {name.lower() for name in names}
+        is_named = quant.lower() in {name.lower() for name in names}
+        is_quant = self.quant is not None and compact(self.quant) == compact(canonical_quant(quant))
+        return is_named or (is_quant and self.role == "model")
 
 
 class RepoListing(msgspec.Struct, frozen=True):
@@ -98,15 +110,19 @@ class RepoListing(msgspec.Struct, frozen=True):
     commit: str
     """The commit that the revision resolved to, 40 hex digits."""
     variants: tuple[RepoVariant, ...]
-    """Largest first."""
+    """Models and drafts, largest first."""
     sidecars: tuple[RepoFile, ...]
-    """GGUF files that are not models: projectors, importance matrices, draft heads."""
+    """Other GGUF files: projectors, importance matrices."""
     listed_at: str
     """Time of the Hub query, UTC, ISO 8601; empty if it was just now."""
 
     @property
+    def models(self) -> tuple[RepoVariant, ...]:
+        return tuple(variant for variant in self.variants if variant.role == "model")
+
+    @property
     def total_bytes(self) -> int:
-        return sum(variant.file_bytes for variant in self.variants)
+        return sum(variant.file_bytes for variant in self.models)
 
 
 class RepoSummary(msgspec.Struct, frozen=True):
@@ -142,7 +158,7 @@ def _variant(shards: Sequence[RepoFile], counts: Counter[str]) -> RepoVariant:
     """Return the files as a variant; one that shares its name has its file's path, escaped as paths may look alike."""
     name, path = _shown_name(shards), shards[0].path
     name = name if counts[name] == 1 else repr(path)[1:-1]
-    return RepoVariant(name, quant_from_file_name(path), tuple(shards), _missing(shards))
+    return RepoVariant(name, quant_label(path), tuple(shards), _missing(shards), role(path))
 
 
 def _missing(shards: Sequence[RepoFile]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A machine described by the user: its GPUs and main memory, which this machine need not have.
 
-`--gpu rtx-3090x2`, `--gpu rtx-3060,rtx-4090`, `--gpu 24GiB@936GB/s`, `--ram 64GiB@60GB/s`, `--ram 64GiB@ddr5-6000x2`.
+`--gpu rtx-3090x2`, `--gpu "2x 3090"`, `--gpu rtx-3060,rtx-4090`, `--gpu 24GiB@936GB/s`, `--ram 64GiB@60GB/s`,
+`--ram 64GiB@ddr5-6000x2`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from ggbench.machine.known_devices import find_device
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, format_bytes, parse_bandwidth, parse_size
 
-_COUNTED = re.compile(r"(?P<what>.+?)\s*[x*×]\s*(?P<count>\d{1,2})", re.IGNORECASE)
+_COUNTED = (
+    re.compile(r"(?P<what>.+?)\s*[x*×]\s*(?P<count>\d{1,2})", re.IGNORECASE),
+    re.compile(r"(?P<count>\d{1,2})\s*[x*×]\s*(?P<what>.+)", re.IGNORECASE),
+)
+_BETWEEN = re.compile(r",|(?<!max)\+", re.IGNORECASE)
+"""Between two GPUs; AMD sells a `Ryzen AI Max+ 395`."""
 _SIZE = re.compile(r"[\d.]+\s*[kmgt]i?b", re.IGNORECASE)
 """The start of a size; without a B, `780m` is a GPU."""
 _MODULES = re.compile(
@@ -121,19 +127,21 @@ def brings_memory(text: str) -> bool:
 
 
 def parse_gpus(text: str, host: MainMemory | None = None) -> tuple[Device, ...]:
-    """Parse GPUs separated by commas, each a name or SIZE[@BANDWIDTH], with `x2` for two. Raises UsageError.
+    """Parse GPUs separated by `,` or `+`, each a name or SIZE[@BANDWIDTH], with `x2` or `2x` for two.
+
+    Raises UsageError.
 
     `host` is the main memory shared by GPUs without memory of their own.
     """
     found: list[Device] = []
-    for part in text.split(","):
+    for part in _BETWEEN.split(text):
         what, count = part.strip(), 1
         if not what:
             raise UsageError(f"--gpu {text!r} has an empty name", f"write {_EXAMPLES}")
         try:
             device = _gpu(what, host)
         except GgbenchError:
-            match = _COUNTED.fullmatch(what)
+            match = next(filter(None, (pattern.fullmatch(what) for pattern in _COUNTED)), None)
             if match is None:
                 raise
             device, count = _gpu(match["what"], host), int(match["count"])

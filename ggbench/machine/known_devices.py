@@ -15,6 +15,7 @@ from ggbench.units import GIB, MIB
 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
 _SIZE = re.compile(r"(?<![\d.])(\d+)[-_ ]*gi?b\b", re.IGNORECASE)
+_BARE_SIZE = re.compile(r"(?<=[-_ ])(\d+)\s*\Z")
 _CHIP = re.compile(r"\([^)]*\)")
 """Suffixes added by drivers, `(RADV NAVI31)`, `(DG2)`, and the marks `(R)` and `(TM)`."""
 _IGNORED_WORDS = {
@@ -112,12 +113,12 @@ def known_devices() -> tuple[KnownDevice, ...]:
 def find_device(text: str, ram_gib: float | None = None) -> KnownDevice:
     """Return the device with this name in any spelling: `rtx-4090`, `4090`, `7900xtx`, `Apple M2 Ultra 192GB`.
 
-    A name without a size means the most common size, if there is one, as for `rtx-3060`. A GPU that shares main memory
-    has `ram_gib` of it or, without, what its name says; a Mac only what it is sold with. Raises UsageError, which
-    explains how to describe an unknown card or lists the candidates for an ambiguous name.
+    A name without a size means the most common size, if there is one, as for `rtx-3060`; a last number that is no part
+    of a name is a size, as in `m4-max-48`. A GPU that shares main memory has `ram_gib` of it or, without, what its name
+    says; a Mac only what it is sold with. Raises UsageError, which explains how to describe an unknown card or lists
+    the candidates for an ambiguous name.
     """
-    gib = _size_gib(text) if ram_gib is None else ram_gib
-    found = (_sharing(text, gib) if gib else None) or _matching(text)
+    found = _candidates(text, ram_gib) or _candidates(_BARE_SIZE.sub(r"\1gb", text), ram_gib)
     if not found:
         raise _unknown(text)
     if len(found) > 1:
@@ -127,6 +128,11 @@ def find_device(text: str, ram_gib: float | None = None) -> KnownDevice:
             more += ", or say how much memory there is: --ram 54GiB@ddr5-5600x2"
         raise UsageError(f"{text!r} matches {len(found)} GPUs", f"choose one: {', '.join(names)}{more}")
     return found[0]
+
+
+def _candidates(text: str, ram_gib: float | None) -> list[KnownDevice]:
+    gib = _size_gib(text) if ram_gib is None else ram_gib
+    return (_sharing(text, gib) if gib else []) or _matching(text)
 
 
 def _unknown(text: str) -> UsageError:

@@ -21,13 +21,14 @@ from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.hyperparameters import Hyperparameters
-from ggbench.text import sanitize
+from ggbench.text import sanitize, shorten
 
 HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """Pattern of a Hub repo name, `org/name`."""
 
 
 _LINE = r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]*$"
+_LONGEST_LIST = 200
 _Quant = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
 _Bytes = Annotated[int, Meta(gt=0)]
 
@@ -95,9 +96,19 @@ class Catalog(msgspec.Struct, frozen=True):
         error = UnknownName("model", model_id, (model.id for model in self.models), listed_by="ggbench models")
         error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
         named = self.find("-".join((model_id, *tags)))
+        members = self.family(model_id)
         if named is not None:
             error.hint = f"in the catalog it is {named.id}"
+        elif members:
+            current = [each.id for each in members if not each.superseded_by]
+            listed = ", ".join(current or [each.id for each in members])
+            error.hint = f"it is a family of the catalog; choose one: {shorten(listed, _LONGEST_LIST)}"
         raise error
+
+    def family(self, name: str) -> tuple[CatalogModel, ...]:
+        """Return the models whose ids begin with these words: `qwen3.6`, `gemma-4`, or `qwen3.x` for any version."""
+        wanted = re.compile(re.escape(name.lower()).replace(r"\.x", r"\.\d+") + r"(?=-|\Z)")
+        return tuple(model for model in self.models if wanted.match(model.id))
 
     @property
     def current(self) -> tuple[CatalogModel, ...]:

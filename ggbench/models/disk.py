@@ -12,14 +12,11 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import quant_from_file_name
 from ggbench.hub.repo_records import find_snapshots
 from ggbench.models.local_files import (
     MAX_FOLDERS,
-    HeaderFacts,
     LocalVariant,
     local_variants,
-    read_facts,
     variants_in,
 )
 from ggbench.models.model_stores import ModelStore, OllamaModel, find_model_stores, ollama_models
@@ -41,7 +38,7 @@ class LocalModel(msgspec.Struct, frozen=True):
     `catalog.selector`, so not sanitized; empty without a file.
     """
     quant: str | None
-    """Lower case; None if neither the names nor the leading metadata contain it."""
+    """Its `quant_label`."""
     paths: tuple[Path, ...]
     """The file, or the existing shards; empty without a file."""
     file_bytes: int | None
@@ -50,6 +47,8 @@ class LocalModel(msgspec.Struct, frozen=True):
     """Printable; None if the header lacks it or cannot be read."""
     n_ctx_train: int | None = None
     is_twin: bool = False
+    is_draft: bool = False
+    """Whether it only drafts for another model, as `speculate --draft`."""
     reason: str = ""
     """Why the model cannot be measured, in one printable line; empty if it can."""
     place: Path | None = None
@@ -61,6 +60,11 @@ class LocalModel(msgspec.Struct, frozen=True):
         if not self.paths:
             return ()
         return (self.model,) if self.is_named_by_path or self.quant is None else (self.model, self.quant)
+
+    @property
+    def is_runnable(self) -> bool:
+        """Whether it answers by itself: not a twin, whose weights are random, nor a draft."""
+        return bool(self.paths) and not (self.reason or self.is_twin or self.is_draft)
 
     @property
     def is_named_by_path(self) -> bool:
@@ -109,7 +113,9 @@ def _models(store: ModelStore, seen: set[_Identity]) -> list[LocalModel]:
                 found.append(_model(store.name, *each))
     except OSError as error:
         found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
-    return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
+    return sorted(
+        found, key=lambda each: (each.name.lower(), each.is_draft, -(each.file_bytes or 0), each.paths)
+    )
 
 
 def _candidates(store: ModelStore) -> Iterator[_Candidate | LocalModel]:
@@ -151,24 +157,19 @@ def _of_ollama(store_name: str, entry: OllamaModel) -> _Candidate | LocalModel:
 
 
 def _model(store_name: str, variant: LocalVariant, name: str, repo: str | None) -> LocalModel:
-    first = variant.paths[0]
-    facts, reason = HeaderFacts(), variant.shortage
-    try:
-        facts = read_facts(first)
-    except BadFile as error:
-        reason = reason or sanitize(error.message)
-    quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
+    first, facts = variant.paths[0], variant.facts
     return LocalModel(
         store=store_name,
         name=sanitize(name),
-        model=repo or _twin_argument(first, facts, quant) or path_argument(first),
-        quant=quant,
+        model=repo or _twin_argument(variant) or path_argument(first),
+        quant=variant.quant,
         paths=variant.paths,
         file_bytes=variant.file_bytes,
         architecture=facts.architecture,
         n_ctx_train=facts.n_ctx_train,
         is_twin=facts.is_twin,
-        reason=reason,
+        is_draft=variant.role == "draft",
+        reason=variant.shortage or facts.reason,
     )
 
 
@@ -180,10 +181,11 @@ def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
             variants = variants_in(folder)[0]
         except OSError:
             continue
-        times = Counter(variant.quant for variant in variants)
+        times = Counter(variant.quant for variant in variants if variant.role == "model")
         for variant in variants:
             is_unique = times[variant.quant] == 1 and (repo, variant.quant) not in seen_quants
-            by_repo = store.finds_repos and variant.quant and is_unique and not variant.missing
+            is_whole = variant.role == "model" and not variant.missing
+            by_repo = store.finds_repos and variant.quant and is_unique and is_whole
             yield variant, repo, repo if by_repo and repo.count("/") == 1 else None
         seen_quants.update((repo, quant) for quant in times)
 
@@ -194,10 +196,11 @@ def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
     )
 
 
-def _twin_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
+def _twin_argument(variant: LocalVariant) -> str | None:
     """Return `twin:<id>` for a twin that it would find again; None for any other file."""
+    path, facts = variant.paths[0], variant.facts
     origin, _, model_id = (facts.twin_source or "").partition(":")
-    is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
+    is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{variant.quant}"
     return f"{_TWIN}{model_id}" if facts.is_twin and origin == "catalog" and is_cached else None
 
 

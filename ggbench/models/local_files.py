@@ -1,8 +1,7 @@
 """Find the GGUF models in and below a folder, and read from their headers the data for a listing.
 
-Finding reads no header, so broken files are listed too; names and quants follow the same rules as in a Hub listing.
-Only the metadata before the vocabulary are read, a few kilobytes: a listing of hundreds of models takes part of a
-second.
+Broken files are listed too; names follow the same rules as in a Hub listing. Of most files only the metadata before the
+vocabulary are read, a few kilobytes: a listing of hundreds of models takes part of a second.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import is_sidecar, parse_shard_name, quant_by_ftype
+from ggbench.gguf_file.quants import Role, parse_shard_name, quant_label, role
 from ggbench.hub.repo_records import RepoFile, RepoVariant, group_variants
 from ggbench.text import sanitize, shorten
 
@@ -28,11 +27,27 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_NAME = re.compile(r"[0-9a-f]{40}")
 
 
+class HeaderFacts(msgspec.Struct, frozen=True):
+    """Data from the start of a header, for a listing; text is printable."""
+
+    quant: str | None = None
+    """Its `quant_label`."""
+    role: Role = "model"
+    architecture: str | None = None
+    n_ctx_train: int | None = None
+    is_twin: bool = False
+    twin_source: str | None = None
+    """Source of a twin, e.g. `catalog:qwen1.5-7b`."""
+    reason: str = ""
+    """Why the header cannot be read, in one line."""
+
+
 class LocalVariant(RepoVariant, frozen=True):
     """A variant whose existing files are on this disk."""
 
     folder: Path = Path()
     """The paths in `files` are relative to it."""
+    facts: HeaderFacts = HeaderFacts()
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -46,7 +61,7 @@ class LocalVariant(RepoVariant, frozen=True):
 
 
 def local_variants(place: Path) -> tuple[LocalVariant, ...]:
-    """Return the variants in a folder and its direct subfolders, or the variant of a file. Raises BadFile."""
+    """Return the models and drafts in a folder and its direct subfolders, or the variant of a file. Raises BadFile."""
     try:
         if place.is_dir():
             return variants_in(place, max_depth=1)[0]
@@ -78,7 +93,7 @@ def reject_checkpoint(place: Path) -> None:
 
 
 def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVariant, ...], bool]:
-    """Return the variants in and below `root`, largest first, without sidecars, hidden files and folders.
+    """Return the models and drafts in and below `root`, largest first, without hidden files and folders.
 
     A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
     each folder is entered once, and unreadable subfolders are skipped. The second value is whether the folder limit was
@@ -93,7 +108,7 @@ def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVar
         for entry in _entries(folder, may_fail=depth > 0):
             with suppress(OSError):
                 if entry.is_file():
-                    if entry.name.lower().endswith(".gguf") and not is_sidecar(entry.name):
+                    if entry.name.lower().endswith(".gguf"):
                         found.append(_repo_file(entry.path[start:], Path(entry.path), entry.stat()))
                 elif (
                     entry.is_dir()
@@ -105,7 +120,7 @@ def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVar
                         queue.append((entry.path, depth + 1))
                     else:
                         is_truncated = True
-    return _grouped(root, found), is_truncated
+    return tuple(each for each in _grouped(root, found) if each.role in ("model", "draft")), is_truncated
 
 
 def _entries(folder: str, *, may_fail: bool) -> list[os.DirEntry[str]]:
@@ -129,9 +144,12 @@ def _repo_file(name: str, path: Path, status: os.stat_result) -> RepoFile:
 
 
 def _grouped(folder: Path, files: Iterable[RepoFile]) -> tuple[LocalVariant, ...]:
-    return tuple(
-        LocalVariant(each.name, each.quant, each.files, each.missing, folder) for each in group_variants(files)
-    )
+    found = []
+    for each in group_variants(files):
+        path = each.files[0].path
+        facts = facts_of(folder / path, path)
+        found.append(LocalVariant(each.name, facts.quant, each.files, each.missing, facts.role, folder, facts))
+    return tuple(found)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
@@ -142,31 +160,31 @@ _NAME_WIDTH = 120
 _LARGEST = 1 << 31
 
 
-class HeaderFacts(msgspec.Struct, frozen=True):
-    """Data from the start of a header, for a listing; text is printable."""
-
-    architecture: str | None = None
-    n_ctx_train: int | None = None
-    quant: str | None = None
-    """Lower case; None if the file type follows the vocabulary, as llama-quantize writes it."""
-    is_twin: bool = False
-    twin_source: str | None = None
-    """Source of a twin, e.g. `catalog:qwen1.5-7b`."""
+def facts_of(path: Path, name: str) -> HeaderFacts:
+    """Return the facts of a file, of an unreadable one what its name says; `name` is its path in its folder."""
+    try:
+        return read_facts(path, name)
+    except BadFile as error:
+        return HeaderFacts(quant_label(path.absolute()), role(name), reason=sanitize(error.message))
 
 
-def read_facts(path: Path) -> HeaderFacts:
-    """Read the facts from the start of a file. Raises BadFile."""
-    from ggbench.gguf_file.parser import open_gguf, read_leading_metadata
+def read_facts(path: Path, name: str = "") -> HeaderFacts:
+    """Return the facts from the start of a file, or from all of its header where that does not tell. Raises BadFile."""
+    from ggbench.gguf_file.parser import open_gguf, read_header, read_leading_metadata
 
     with open_gguf(path) as (source, size):
-        metadata = read_leading_metadata(source, size, path.name)
-    architecture = _text(metadata, "general.architecture")
+        metadata, n_tensors = read_leading_metadata(source, size, path.name)
+        architecture, tensors = _text(metadata, "general.architecture"), None
+        may_draft = metadata.get(f"{architecture}.nextn_predict_layers")
+        if may_draft or not n_tensors or quant_label(path.absolute(), metadata) is None:
+            header = read_header(source, size, path.name, allow_missing_data=True)
+            metadata, tensors = header.metadata, header.tensors
     n_ctx_train = metadata.get(f"{architecture}.context_length")
-    file_type = metadata.get("general.file_type")
     return HeaderFacts(
+        quant_label(path.absolute(), metadata),
+        role(name or path.name, metadata, tensors),
         architecture,
         n_ctx_train if isinstance(n_ctx_train, int) and 0 < n_ctx_train < _LARGEST else None,
-        quant_by_ftype(file_type) if isinstance(file_type, int) else None,
         bool(metadata.get("ggbench.twin")),
         _text(metadata, "ggbench.twin.source"),
     )

@@ -20,7 +20,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from ggbench import paths
-from ggbench.gguf_file.quants import quant_from_file_name
+from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.access import hub_cache_folder
 
 Layout = Literal["folder", "hub", "ollama"]
@@ -194,10 +194,10 @@ def _model(root: Path, name: str, build: _Manifest, layer: _Descriptor) -> Ollam
     blob = _blob(root, layer.digest)
     if blob is None:
         return OllamaModel(name, reason="its manifest has an invalid blob digest")
-    quant = quant_from_file_name(name.rpartition(":")[2])
+    quant = quant_label(name.rpartition(":")[2])
     if quant is None and build.config is not None:
         config = _read_blob(root, build.config.digest, _Config)
-        quant = None if config is None else quant_from_file_name(config.file_type)
+        quant = None if config is None else quant_label(config.file_type)
     return OllamaModel(name, blob, quant)
 
 

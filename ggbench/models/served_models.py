@@ -13,7 +13,7 @@ from ggbench.engines.http.messages import OfferedModel
 from ggbench.errors import UnknownName, Unsupported, UsageError
 from ggbench.fields import config_options
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
+from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_words, quant_label
 from ggbench.models.reference import ModelRef
 from ggbench.models.sources import ModelSource
 from ggbench.models.subject import Subject
@@ -81,7 +81,7 @@ class ServedModel(ModelSource, frozen=True):
             return (canonical if canonical in known_quants() else stated.lower()), False
         name = self.offered.name.rpartition("/")[2]
         claimed = _CLAIMED.search(name)
-        named = claimed[1].lower() if claimed else quant_from_file_name(name)
+        named = claimed[1].lower() if claimed else quant_label(name)
         return named or "", named is not None
 
 

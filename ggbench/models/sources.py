@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.contract import EngineConfig
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import MIXTURE, canonical_quant, compact, known_quants, plain_quant
+from ggbench.gguf_file.quants import MIXTURE, canonical_quant, known_quants, plain_quant, quant_label, role
 from ggbench.gguf_file.twin import cached_twin, plan_twin, scaled, twin_of, write_cached
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import (
@@ -174,9 +176,33 @@ def find_variants(
     from ggbench.hub.listing import list_repo
 
     listing = list_repo(access, request.repo, request.revision)
+    try:
+        chosen = choose(listing, request)
+    except UsageError:
+        listing = _by_headers(access, listing)
+        chosen = choose(listing, request)
     return tuple(
-        FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
-        for variant in choose(listing, request)
+        FoundVariant(access, listing, variant, cached_paths(access, listing, variant)) for variant in chosen
+    )
+
+
+def _by_headers(access: HubAccess, listing: RepoListing) -> RepoListing:
+    """Return a listing in which the headers say what those variants are that their names leave open: without a quant,
+    or with that of another.
+    """
+    from ggbench.hub.headers import read_headers
+
+    times = Counter(each.quant for each in listing.models)
+    unclear = [each for each in listing.models if each.quant is None or times[each.quant] > 1]
+    reads = zip(unclear, read_headers(access, listing, unclear), strict=True)
+    known = {each.name: _as_read(each, file) for each, file in reads if isinstance(file, ModelFile)}
+    return replace(listing, variants=tuple(known.get(each.name, each) for each in listing.variants))
+
+
+def _as_read(variant: RepoVariant, file: ModelFile) -> RepoVariant:
+    path = variant.files[0].path
+    return replace(
+        variant, quant=quant_label(path, file.metadata), role=role(path, file.metadata, file.tensors)
     )
 
 
@@ -195,7 +221,7 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
     found = _cached_variants(access, request, kept)
     largest_first = sorted(found.values(), key=lambda each: -each.variant.file_bytes)
     if not request.quants:
-        return tuple(largest_first)
+        return tuple(each for each in largest_first if each.variant.role == "model")
     try:
         chosen = choose_by_quant(request.quants, [each.variant for each in largest_first], "")
     except UsageError:
@@ -229,10 +255,10 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
     if not variants:
         raise UsageError(
             f"no file in {sanitize(listing.repo)} matches {request.file_pattern}",
-            f"it has {list_variants(listing.variants)}; select one with {sanitize(listing.repo)} and a file name",
+            f"it has {list_variants(listing.models)}; select one with {sanitize(listing.repo)} and a file name",
         )
     if not request.quants:
-        return tuple(variants)
+        return tuple(each for each in variants if each.role == "model") or tuple(variants)
     return choose_by_quant(request.quants, variants, sanitize(listing.repo))
 
 
@@ -246,8 +272,8 @@ def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: 
         matches = _matching(quant, variants)
         if not matches:
             hint = f"{place} contains {list_variants(variants)}"
-            if quant.lower() in known_quants():
-                hint += f"; llama-quantize makes {quant.lower()} from a 16-bit file"
+            if canonical_quant(quant) in known_quants():
+                hint += f"; llama-quantize makes {canonical_quant(quant)} from a 16-bit file"
             raise UnknownName("quant", quant, (), hint)
         if len(matches) > 1:
             raise UsageError(
@@ -263,8 +289,7 @@ def _matching(quant: str, variants: Sequence[_Variant]) -> list[_Variant]:
     rules: tuple[Callable[[_Variant], bool], ...] = (
         lambda variant: variant.name.lower() == quant.lower(),
         lambda variant: variant.answers_to(quant),
-        lambda variant: compact(variant.quant or "") == compact(quant),
-        lambda variant: variant.quant == f"{MIXTURE}{quant.lower()}",
+        lambda variant: variant.answers_to(f"{MIXTURE}{quant}"),
     )
     return next((found for rule in rules if (found := list(filter(rule, variants)))), [])
 

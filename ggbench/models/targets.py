@@ -19,17 +19,18 @@ from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import (
+    canonical_quant,
     ftype_by_name,
-    known_spelling,
     model_name,
     name_without_quant,
     quant_label,
+    role,
 )
 from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.local_files import LocalVariant, local_variants, reject_checkpoint
+from ggbench.models.local_files import local_variants, reject_checkpoint
 from ggbench.models.reference import MAIN, ModelRef
 from ggbench.models.served_models import ServedModel, ServerOptions, served_models
 from ggbench.models.sources import (
@@ -74,7 +75,7 @@ class Target(msgspec.Struct, frozen=True):
     model: str
     """MODEL as typed, without `:QUANT`; printable. The id if planned from the catalog."""
     quant: str
-    """Lower case; from the file name or, if that has none, the header; `unknown` without both."""
+    """Its `quant_label`; `unknown` if neither the name nor the header has one."""
     provenance: Literal["file", "twin", "catalog", "hub", "endpoint"]
     """Kind of weights: a file whose header marks it as a twin is a twin; `catalog` is a header derived from the
     catalog's hyperparameters, with types chosen by llama.cpp's quantizer; a server's model may be anything.
@@ -132,13 +133,15 @@ class Target(msgspec.Struct, frozen=True):
         return 0 if self.source is None else self.source.download_bytes
 
     def header(self) -> ModelFile:
-        """Return the header, even of an incomplete or remote file. Raises GgbenchError."""
+        """Return the header, also of a remote file. Raises GgbenchError, for a file on this disk also if it is
+        truncated.
+        """
         if self.file is not None:
             return self.file
         if self.source is not None:
             return self.source.header()
         assert self.path is not None
-        return read_model_file(self.path, allow_missing_data=True)
+        return read_model_file(self.path)
 
     @property
     def to_run(self) -> FileToRun | None:
@@ -216,7 +219,7 @@ def _twin_targets(ref: ModelRef, catalog: Catalog) -> tuple[Target, ...]:
 
 
 def _quants_of(ref: ModelRef, found: CatalogModel) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
+    return tuple(dict.fromkeys(map(canonical_quant, ref.quants))) or usual_quants(found)
 
 
 def _planned_targets(ref: ModelRef, catalog: Catalog) -> tuple[Target, ...]:
@@ -249,7 +252,14 @@ def resolve_headers(
     """
     targets = resolve(ref.require_gguf(), hub=hub, catalog=catalog, headers_only=True)
     reads = _read_remote([each.published for each in targets if each.published is not None], on_progress)
-    return tuple(_with_header(each, reads, alone=len(targets) == 1) for each in targets)
+    read = tuple(_with_header(each, reads, alone=len(targets) == 1) for each in targets)
+    return read if ref.quants else tuple(filter(_is_model, read)) or read
+
+
+def _is_model(target: Target) -> bool:
+    """Return whether the header is that of a model, as far as it was read."""
+    file = target.file
+    return file is None or role(target.quant, file.metadata, file.tensors) == "model"
 
 
 def smaller_targets(
@@ -380,37 +390,25 @@ def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:
 
 
 def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
-    headers: dict[LocalVariant, ModelFile | None] = {}
-    for variant in local_variants(ref.path):
-        file = _header(variant) if variant.quant is None else None
-        named = variant if file is None else replace(variant, quant=quant_label(file))
-        headers[named] = file
-    if not headers:
+    variants = local_variants(ref.path)
+    if not variants:
         reject_checkpoint(ref.path)
         raise BadFile(f"no GGUF model in {ref.label}", "give a .gguf file, or a folder with some")
-    variants, targets = tuple(headers), []
-    for variant in choose_by_quant(ref.quants, variants, ref.label) if ref.quants else variants:
-        file = headers[variant] or _header(variant)
-        targets.append(
-            Target(
-                ref.label,
-                variant.quant or NO_QUANT,
-                "twin" if file is not None and file.is_twin else "file",
-                variant.paths[0],
-                variant.file_bytes,
-                selector=selector_in(variants, variant),
-                file=file,
-            )
+    if ref.quants:
+        chosen = choose_by_quant(ref.quants, variants, ref.label)
+    else:
+        chosen = tuple(each for each in variants if each.role == "model") or variants
+    return tuple(
+        Target(
+            ref.label,
+            variant.quant or NO_QUANT,
+            "twin" if variant.facts.is_twin else "file",
+            variant.paths[0],
+            variant.file_bytes,
+            selector=selector_in(variants, variant),
         )
-    return tuple(targets)
-
-
-def _header(variant: LocalVariant) -> ModelFile | None:
-    """Return the variant's header; None if it is broken: the target remains, so that its row shows the reason."""
-    try:
-        return read_model_file(variant.paths[0], allow_missing_data=True)
-    except GgbenchError:
-        return None
+        for variant in chosen
+    )
 
 
 def _with_header(target: Target, reads: Mapping[str, ModelFile | GgbenchError], *, alone: bool) -> Target:
@@ -429,8 +427,12 @@ def _with_header(target: Target, reads: Mapping[str, ModelFile | GgbenchError], 
         if alone:
             raise
         return replace(target, reason=error.message)
-    is_unnamed = found is not None and found.variant.quant is None
-    return replace(target, quant=quant_label(file) if is_unnamed else target.quant, file=file)
+    label = None
+    if found is not None:
+        label = quant_label(found.variant.files[0].path, file.metadata)
+    elif target.path is not None:
+        label = quant_label(target.path.absolute(), file.metadata)
+    return replace(target, quant=label or target.quant, file=file)
 
 
 def _read_remote(

@@ -11,7 +11,6 @@ import msgspec
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
-from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.download import FileProgress
 from ggbench.hub.repo_records import RepoListing, RepoSummary
 from ggbench.models.disk import LocalModel
@@ -19,7 +18,7 @@ from ggbench.models.sources import FoundVariant
 from ggbench.show.answer import Answer, Table
 from ggbench.show.document import Document, rows_document
 from ggbench.show.figure import Figure, figure_values, figures_type, member
-from ggbench.show.models import HEADER, VARIANTS, CatalogRow, VariantRow
+from ggbench.show.models import HEADER, VARIANTS, CatalogRow, VariantRow, quant_of
 from ggbench.show.words import say
 from ggbench.units import counted, format_bytes, format_params
 
@@ -98,7 +97,7 @@ def pulled_row(found: FoundVariant, pulled: Sequence[tuple[Path, FileProgress]])
 
 
 TWIN = (
-    Figure[ModelFile]("quant", "quant", quant_label),
+    Figure[ModelFile]("quant", "quant", quant_of),
     member("file_bytes", "size", format_bytes),
     member("n_params", "parameters", format_params),
     member("bpw", "BPW"),

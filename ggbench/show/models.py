@@ -48,6 +48,7 @@ CATALOG = (
 LOCAL = (
     member("store", "store"),
     member("quant", "quant"),
+    Figure[LocalModel]("is_draft", "", lambda model: "draft" if model.is_draft else ""),
     member("file_bytes", "size", format_bytes),
     member("architecture", "architecture", priority=3),
     member("n_ctx_train", "trained to", unit="tokens", priority=2),
@@ -82,7 +83,7 @@ def models_answer(catalog: Sequence[CatalogRow], found: Sequence[LocalModel]) ->
 
 def matching_answer(words: str, catalog: Sequence[CatalogRow], found: Sequence[LocalModel]) -> Answer:
     """Return the models of the catalog and of this disk that match words."""
-    usable = [each.arguments for each in found if each.paths and not each.reason]
+    usable = [each.arguments for each in found if each.paths and not (each.reason or each.is_draft)]
     command = shlex.join(["ggbench", "models", "--search", words])
     if catalog:
         command = f"ggbench pick {catalog[0].id}"
@@ -96,13 +97,13 @@ def folder_answer(folder: Path, found: Sequence[LocalModel]) -> Answer:
     if not found:
         return Answer(say("models.empty_folder", folder=str(folder)))
     text = say("models.folder", models=_total(found), folder=str(folder))
-    has_usable = any(not each.reason for each in found)
+    has_usable = any(not (each.reason or each.is_draft) for each in found)
     return Answer(text, f"ggbench pick {shell_path(str(folder))}" if has_usable else "", [Table(LOCAL, found)])
 
 
 def _total(models: Sequence[LocalModel]) -> str:
     """Return `3 models (12.1 GiB)`; `none`."""
-    files = [each.file_bytes or 0 for each in models if each.paths]
+    files = [each.file_bytes or 0 for each in models if each.paths and not each.is_draft]
     return f"{counted(len(files), 'model')} ({format_bytes(sum(files))})" if files else "none"
 
 
@@ -124,6 +125,7 @@ class VariantRow(msgspec.Struct, frozen=True):
 VARIANTS = (
     member("quant", "quant", path="variant.quant"),
     member("file_bytes", "size", format_bytes, path="variant.file_bytes"),
+    Figure[VariantRow]("role", "", lambda row: row.variant.role, lambda role: "" if role == "model" else role),
     member("here", "here", format_percent, priority=1),
     member("model", "name", path="variant.name", priority=3),
     Figure[VariantRow]("missing", "missing", lambda row: ", ".join(row.variant.missing)),
@@ -141,7 +143,7 @@ def repo_answer(listing: RepoListing, rows: Sequence[VariantRow], name: str) -> 
     text = say(
         "models.repo",
         repo=listing.repo,
-        quants=counted(len(rows), "quant"),
+        quants=counted(len(listing.models), "quant"),
         size=format_bytes(listing.total_bytes),
         n_here=sum(bool(row.files) for row in rows),
     )
@@ -151,7 +153,14 @@ def repo_answer(listing: RepoListing, rows: Sequence[VariantRow], name: str) -> 
         ("listed", listing.listed_at),
         ("sidecars", ", ".join(f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars)),
     ]
-    return Answer(text, shlex.join(["ggbench", "plan", name]), [Table(VARIANTS, rows)], why=[Facts(facts)])
+    drafts = [each for each in listing.variants if each.role == "draft"]
+    notes = [say("models.drafts", command=_speculate(name, listing, drafts[0]))] if drafts else []
+    return Answer(text, shlex.join(["ggbench", "plan", name]), [Table(VARIANTS, rows)], notes, [Facts(facts)])
+
+
+def _speculate(name: str, listing: RepoListing, draft: RepoVariant) -> str:
+    quant = next((each.quant for each in listing.models if each.quant), "QUANT")
+    return shlex.join(["ggbench", "speculate", name, quant, "--draft", f"{name}:{draft.name}"])
 
 
 def search_answer(words: str, found: Sequence[RepoSummary]) -> Answer:
@@ -188,6 +197,10 @@ _TENSORS = (
 )
 
 
+def quant_of(file: ModelFile) -> str | None:
+    return quant_label(file.paths[0].absolute() if file.paths else file.name, file.metadata)
+
+
 def _kv_bytes_per_token(file: ModelFile) -> int | None:
     try:
         return file.kv_bytes_per_token()
@@ -200,7 +213,7 @@ def _state_bytes(file: ModelFile) -> int | None:
 
 
 HEADER = (
-    Figure[ModelFile]("quant", "quant", quant_label, meaning="The quant by the file's name or its tensors."),
+    Figure[ModelFile]("quant", "quant", quant_of, meaning="The quant by the file's header or its name."),
     member("n_params", "parameters", format_params),
     member("weight_bytes", "weights", format_bytes, meaning="Bytes of all tensors."),
     member(
@@ -247,7 +260,7 @@ def header_answer(file: ModelFile, typed: str) -> Answer:
     if file.truncation:
         text, command = say("inspect.truncated", name=file.name, missing=file.truncation), ""
     else:
-        quant = quant_label(file) or "an unknown quant"
+        quant = quant_of(file) or "an unknown quant"
         text = say("inspect.file", quant=quant, longest=file.n_ctx_train, **named)
         command = shlex.join(["ggbench", "plan", typed])
     if file.no_kv_reason:

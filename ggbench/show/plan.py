@@ -263,6 +263,7 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     """
     rows = [*plan.rows, *filter(None, [plan.alternative])]
     nearest = max(_misfits(plan.rows), key=lambda row: row.left_bytes or 0, default=None)
+    helped = max(filter(_is_helped, plan.rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     devices = () if largest is None else _apart(largest)
     front = rows if is_named or largest is None else _around(rows, rows.index(largest))
@@ -273,9 +274,9 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     whole = [_front_table(plan.budget, rows)] if n_more else []
     return Answer(
         _sentence(plan, nearest),
-        "" if nearest is None or _fitting(plan.rows) else _next(nearest),
+        "" if helped is None or _fitting(plan.rows) else _next(helped),
         parts,
-        _notes(plan, rows, nearest, n_more),
+        _notes(plan, rows, helped, n_more),
         [*whole, *_behind(plan, rows, headers)],
     )
 
@@ -288,8 +289,19 @@ def _misfits(rows: Sequence[PlanRow]) -> list[PlanRow]:
     return [row for row in rows if row.fits is False]
 
 
-def _notes(plan: EnginePlan, rows: Sequence[PlanRow], nearest: PlanRow | None, n_more: int) -> list[str]:
-    """Return what to mind: an assumed memory, quants left out, troubles, a remedy, and what speeds are from."""
+def _is_helped(row: PlanRow) -> bool:
+    """Return whether a quant that does not fit does with another cache, or at least half the context."""
+    half = (row.n_ctx or 0) / 2
+    return any(
+        each.fits and each.setup is not None and not each.host_bytes and (each.setup.n_ctx or 0) >= half
+        for each in row.changes
+    )
+
+
+def _notes(plan: EnginePlan, rows: Sequence[PlanRow], helped: PlanRow | None, n_more: int) -> list[str]:
+    """Return what to mind: an assumed memory, quants left out, troubles, how one of them would fit, and what speeds are
+    from.
+    """
     budget = plan.budget
     notes = [
         assumed_memory(budget, rows),
@@ -298,7 +310,7 @@ def _notes(plan: EnginePlan, rows: Sequence[PlanRow], nearest: PlanRow | None, n
         *map(_trouble, rows),
         beyond_training(plan),
         _reserve(budget, rows),
-        "" if nearest is None else _remedy(budget, nearest),
+        "" if helped is None else _remedy(budget, helped),
         estimated_from(budget, rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
@@ -327,9 +339,7 @@ def _around(rows: Sequence[PlanRow], index: int) -> Sequence[PlanRow]:
 
 def _trouble(row: PlanRow) -> str:
     """Return why a quant could not be planned, or would not load."""
-    if row.outcome is not Outcome.COMPLETED:
-        return say("plan.failed", quant=row.quant, why=row.reason)
-    return say("plan.incomplete", quant=row.quant) if row.missing_bytes else ""
+    return "" if row.outcome is Outcome.COMPLETED else say("plan.failed", quant=row.quant, why=row.reason)
 
 
 def beyond_training(plan: EnginePlan) -> str:
@@ -486,7 +496,9 @@ def _memory_option(budget: Budget) -> str:
     shared_bytes = sum(each.free_bytes for each in budget.devices if each.is_shared)
     if not budget.is_here:
         host_bytes = 0 if budget.host is None else budget.host.free_bytes
-        return f"--ram {exact_size(shared_bytes + host_bytes)}@ddr5-5600x2"
+        is_given = shared_bytes or (budget.host is not None and budget.host.memory_source)
+        size = exact_size(shared_bytes + host_bytes) if is_given else "64GiB"
+        return f"--ram {size}@ddr5-5600x2"
     return "--bandwidth 90GB/s" if shared_bytes else "plan once with -ngl 0, which measures it"
 
 

@@ -49,11 +49,12 @@ class Placement:
     ) -> None:
         """`devices` are GPUs, `host` the main memory of their machine, if known; without GPUs all lies there."""
         self.file, self.setup = file, setup
+        shared = next((each.bandwidth for each in devices if each.is_shared), None)
         file = self._file = _as_loaded(file, setup)
         self.devices, self.host = tuple(devices), host
         self.memories = (
             *enumerate(self.devices),
-            (HOST, host or DeviceMemory(HOST_DEVICE, 0, name="main memory")),
+            (HOST, host or DeviceMemory(HOST_DEVICE, 0, name="main memory", bandwidth=shared)),
         )
         """Each memory with its place, main memory last."""
         self.bandwidths = {place: each.bandwidth for place, each in self.memories if each.bandwidth is not None}

@@ -264,7 +264,6 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
         named,
         file=str(file.paths[0]) if file.paths else "",
         file_bytes=file.file_bytes,
-        missing_bytes=file.missing_bytes if file.paths else 0,
         n_params=file.n_params,
         bpw=file.bpw,
         weight_bytes=file.weight_bytes,

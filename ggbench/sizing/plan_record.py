@@ -267,8 +267,6 @@ class PlanRow(msgspec.Struct, frozen=True):
     file: str = ""
     """Path of the file or its first shard; empty if there is none."""
     file_bytes: int | None = None
-    missing_bytes: int = 0
-    """Bytes of tensors that the file lacks, e.g. after an interrupted download; the plan counts them."""
     n_params: int | None = None
     bpw: float | None = None
     weight_bytes: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +13,8 @@ from ggbench.engines.llama.config import FlashAttn
 from ggbench.errors import BadFile, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import quant_label, role
+from ggbench.models.local_files import facts_of
 from ggbench.models.reference import ModelRef
 from ggbench.text import sanitize
 
@@ -51,6 +53,8 @@ class Projector(msgspec.Struct, frozen=True):
 
     llama-server's --fit counts that image too; larger ones take more.
     """
+    widths: frozenset[int] = frozenset()
+    """Widths that its last tensors may give out; empty if only its size is published."""
     url: str = ""
     """Where to download it; empty if it is on this disk, or no address is known."""
 
@@ -58,6 +62,14 @@ class Projector(msgspec.Struct, frozen=True):
     def needed_bytes(self) -> int:
         """Memory to leave free for it."""
         return self.weight_bytes + self.compute_bytes
+
+    def check(self, models: Iterable[ModelFile | None]) -> None:
+        """Raise BadFile for a model with embeddings as wide as no tensor gives out, as llama-server refuses it."""
+        for model in filter(None, models):
+            if self.widths and model.n_embd and model.n_embd not in self.widths:
+                name = self.path.name if self.path is not None else self.url.rpartition("/")[2]
+                what = f"{sanitize(name)} is not a projector of {sanitize(model.name)}"
+                raise BadFile(f"{what}: none of its tensors is {model.n_embd} wide", _PUBLISHED)
 
 
 def read_projector(path: Path, flash_attn: FlashAttn = "auto") -> Projector:
@@ -81,12 +93,14 @@ def projector_of(file: ModelFile, name: str, flash_attn: FlashAttn = "auto") -> 
             "use another file of the projector, e.g. F16",
         )
     copied = sum(tensor.n_elements for tensor in file.tensors if tensor.name == "mm.input_projection.weight")
+    last = [tensor for tensor in file.tensors if not tensor.name.startswith(("v.blk.", "a.blk."))]
+    widths = {size for tensor in last for size in tensor.shape}
     compute_bytes = _compute_bytes(file.metadata, flash_attn, copied)
-    return Projector(None, file.weight_bytes, compute_bytes)
+    return Projector(None, file.weight_bytes, compute_bytes, frozenset(widths))
 
 
 def is_projector(file: ModelFile) -> bool:
-    return file.architecture == "clip"
+    return role(file.name, file.metadata, file.tensors) == "projector"
 
 
 def published_projector(model: ModelRef, hub: HubAccess, flash_attn: FlashAttn) -> Projector:
@@ -108,7 +122,8 @@ def published_projector(model: ModelRef, hub: HubAccess, flash_attn: FlashAttn) 
         vision = {f"clip.vision.{key}": value for key, value in known.mmproj_vision.items()}
         return Projector(None, known.mmproj_bytes, _compute_bytes(vision, flash_attn))
     listing = list_repo(hub, model.name, model.revision)
-    chosen = _chosen({each.path: each for each in listing.sidecars}, sanitize(listing.repo))
+    found = {each.path: each for each in listing.sidecars if role(each.path) == "projector"}
+    chosen = _chosen(found, sanitize(listing.repo))
     file = read_variant_header(hub, listing, RepoVariant(chosen.name, None, (chosen,)))
     url = file_url(hub, listing.repo, chosen.path, listing.commit)
     return replace(projector_of(file, chosen.name, flash_attn), url=url)
@@ -126,21 +141,19 @@ def find_projector(given: Path, model: ModelRef | None) -> Path:
         raise UsageError("--mmproj auto needs a model on this disk", "give the projector's file: --mmproj FILE")
     path = model.path.absolute()
     folder = path if path.is_dir() else path.parent
-    return _chosen(
-        {each.name: each for each in sorted(folder.glob("*.gguf"))}, sanitize(folder.name) or "this folder"
-    )
+    files = (each for each in sorted(folder.glob("*.gguf")) if facts_of(each, each.name).role == "projector")
+    return _chosen({each.name: each for each in files}, sanitize(folder.name) or "this folder")
 
 
 def _chosen(files: Mapping[str, _File], shown: str) -> _File:
-    """Return the only projector among files by name, the one in f16 of several. Raises BadFile for none or many."""
-    named = found = [name for name in files if "mmproj" in name.lower()]
-    if len(named) > 1:
-        found = [name for name in named if "f16" in name.lower() and "bf16" not in name.lower()]
-    if not named:
+    """Return the only one of some projectors, of several the one in f16. Raises BadFile for none or many."""
+    if not files:
         raise BadFile(f"no projector (mmproj*.gguf) in {shown}", "download it, or give --mmproj FILE")
-    if len(found) != 1:
-        names = sanitize(", ".join(found or named))
-        raise BadFile(f"{len(found or named)} projectors in {shown}", f"choose one with --mmproj: {names}")
+    found = [name for name in files if len(files) == 1 or quant_label(name) == "f16"] or [*files]
+    if len(found) > 1:
+        raise BadFile(
+            f"{len(found)} projectors in {shown}", f"choose one with --mmproj: {sanitize(', '.join(found))}"
+        )
     return files[found[0]]
 
 

@@ -185,7 +185,7 @@ def _on_disk(local: Sequence[LocalModel], families: Sequence[str]) -> Iterable[M
     for model in local:
         is_listed_above = model.place is None and model.is_named_by_path and added.issuperset(model.paths)
         is_own_twin = model.place is None and model.model.startswith("twin:")
-        if not is_own_twin and not is_listed_above:
+        if not (is_own_twin or is_listed_above or model.is_draft):
             groups.setdefault((model.place, *_group(model)), []).append(model)
     found = [
         _entry(sorted(group, key=lambda model: -(model.file_bytes or 0)), families) for group in groups.values()

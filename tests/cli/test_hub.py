@@ -214,10 +214,12 @@ def test_the_projector_of_a_repo_is_counted_by_its_header(ggbench: Run, hub: Tes
     assert "--mmproj auto" in found["rows"][0]["command"]
     assert re.search(r"--mmproj-url \S+/mmproj-F16\.gguf ", ggbench("pick", *words).json["commands"]["llama_server"])
     assert ggbench("plan", *words, "--offline").json["machine"]["mmproj_bytes"] == 4 << 20
+    hub.add_repo("org/wide", {"wide-q8_0.gguf": tiny_twin, "mmproj-F16.gguf": a_projector()})
     hub.add_repo("org/blind", {"blind-q8_0.gguf": tiny_twin})
-    refused = ggbench("plan", "org/blind", "q8_0", *CARD, "--mmproj", "auto")
-    assert (refused.code, refused.out, refused.err.count("\n")) == (5, "", 2)
-    assert "no projector" in refused.err
+    for repo, said in {"org/wide": "mmproj-F16.gguf is not a projector of", "org/blind": "no projector"}.items():
+        refused = ggbench("plan", repo, "q8_0", *CARD, "--mmproj", "auto")
+        assert (refused.code, refused.out, refused.err.count("\n")) == (5, "", 2)
+        assert said in refused.err
 
 
 def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None:

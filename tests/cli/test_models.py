@@ -50,7 +50,7 @@ def test_names_that_would_steer_the_terminal_are_defused(ggbench: Run, lm_studio
 
 
 def test_a_projector_in_a_folder_is_no_model(ggbench: Run, tmp_path: Path) -> None:
-    (tmp_path / "mmproj-m-f16.gguf").write_bytes(gguf_bytes())
+    (tmp_path / "mmproj-m-f16.gguf").write_bytes(gguf_bytes("clip"))
     assert "No GGUF model in or below " in ggbench("models", tmp_path).out
     (tmp_path / "m-q8_0.gguf").write_bytes(gguf_bytes())
     assert [each["name"] for each in ggbench("models", tmp_path, "--json").json["files"]] == ["m-q8_0"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.gguf_file.header import encode_header
+from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.models import model_stores
 
 COMMIT = "a" * 40
@@ -23,8 +24,8 @@ def hide_model_stores(monkeypatch: pytest.MonkeyPatch) -> None:
 def gguf_bytes(
     architecture: str = "qwen2", n_ctx_train: int = 32768, more: Mapping[str, object] | None = None
 ) -> bytes:
-    """A GGUF of a few hundred bytes with no tensor; `more` are keys before its tokenizer."""
-    return encode_header(
+    """A GGUF of a few hundred bytes with one tensor; `more` are keys before its tokenizer."""
+    header = encode_header(
         {
             "general.architecture": architecture,
             f"{architecture}.context_length": n_ctx_train,
@@ -33,8 +34,9 @@ def gguf_bytes(
             "tokenizer.ggml.tokens": ["<s>", "hello"],
             "general.quantization_version": 2,
         },
-        (),
-    ).data
+        (TensorInfo("token_embd.weight", (32,), "f32", 128),),
+    )
+    return header.data + bytes(header.file_bytes - len(header.data))
 
 
 def put_in_hub_cache(cache: Path, repo: str, name: str, content: bytes, *, commit: str = COMMIT) -> Path:

@@ -139,7 +139,9 @@ def with_vocabulary(n_tokens: int) -> Encoder:
 def test_the_vocabulary_is_not_read() -> None:
     raw = with_vocabulary(10_000).file()
     source = CountingSource(raw)
-    assert read_leading_metadata(source, len(raw), "x.gguf") == {
+    metadata, n_tensors = read_leading_metadata(source, len(raw), "x.gguf")
+    assert n_tensors == 1
+    assert metadata == {
         "general.architecture": "qwen2",
         "qwen2.context_length": 4096,
         "tokenizer.ggml.model": "gpt2",

@@ -1,30 +1,19 @@
 """Names of quants from metadata and file names, against llama.cpp's own enum."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from ggbench.errors import UnknownName
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.errors import UnknownName, Unsupported
 from ggbench.gguf_file.quants import (
+    canonical_quant,
     ftype_by_name,
-    is_sidecar,
     known_quants,
     plain_quant,
     quant_by_ftype,
-    quant_from_file_name,
     quant_label,
+    role,
 )
-
-
-def model_file(file_name: str, file_type: object = None) -> ModelFile:
-    return ModelFile(
-        name=file_name, paths=(Path("models") / file_name,), file_bytes=0, version=3,
-        architecture="qwen2", metadata={} if file_type is None else {"general.file_type": file_type}, tensors=(),
-        header_sha256="", n_layer=0, n_embd=0, n_head=(), n_head_kv=(), head_dim_k=0, head_dim_v=0, n_ff=(),
-        n_vocab=None, n_ctx_train=None,
-    )  # fmt: skip
 
 
 def test_every_file_type_of_llama_cpp_has_a_name() -> None:
@@ -61,11 +50,13 @@ def test_names_agree_with_llama_ftype_name() -> None:
         ("Qwen3-30B-A3B-Q4_K_XL.gguf", "q4_k_xl"), ("gemma-3-4b-it-BF16.gguf", "bf16"),
         ("Meta-Llama-3.1-8B-Instruct-Q6_K_L.gguf", "q6_k_l"), ("gpt-oss-20b-mxfp4.gguf", "mxfp4"),
         ("gemma-3-27b-it-q4_0_s.gguf", "q4_0_s"), ("UD-Q4_K_XL/DeepSeek-R1-00001-of-00009.gguf", "ud-q4_k_xl"),
+        ("ggml-Q4_K.gguf", "q4_k_m"), ("qwen3-4b-q4km.gguf", "q4_k_m"), ("m-IQ4_KS.gguf", "iq4_ks"),
+        ("m-Q4_K_P.gguf", "q4_k_p"), ("/home/q8_0/models/m.gguf", None), ("Qwen3-Q3.8-IVORY.gguf", None),
         ("xq4_k_m.gguf", None), ("model-q4_k_mx.gguf", None), ("model-Q4_0_4_4.gguf", None), ("", None),
     ],
 )  # fmt: skip
 def test_quant_is_read_from_a_file_name(file_name: str, quant: str | None) -> None:
-    assert quant_from_file_name(file_name) == quant
+    assert quant_label(file_name) == quant
 
 
 @pytest.mark.parametrize(
@@ -74,11 +65,12 @@ def test_quant_is_read_from_a_file_name(file_name: str, quant: str | None) -> No
         ("model-q8_0.gguf", 15, "q4_k_m"), ("model-UD-Q4_K_XL.gguf", 15, "ud-q4_k_xl"),
         ("model-UD-Q4_K_M.gguf", 15, "ud-q4_k_m"), ("model-Q6_K_L.gguf", 18, "q6_k_l"),
         ("model-Q4_K.gguf", 15, "q4_k_m"), ("model.gguf", 7, "q8_0"), ("model-q5_0.gguf", None, "q5_0"),
-        ("model-q5_0.gguf", 999, "q5_0"), ("model-q5_0.gguf", "seven", "q5_0"), ("model.gguf", None, "unknown"),
+        ("model-q5_0.gguf", 999, "q5_0"), ("model-q5_0.gguf", "seven", "q5_0"), ("model.gguf", None, None),
+        ("model-IQ4_KS.gguf", 137, "iq4_ks"), ("model-IQ4_KS.gguf", 15, "q4_k_m"),
     ],
 )  # fmt: skip
-def test_label_prefers_the_header_but_not_to_a_finer_name(file_name: str, file_type: object, label: str) -> None:
-    assert quant_label(model_file(file_name, file_type)) == label
+def test_label_prefers_the_header_but_not_to_a_finer_name(file_name: str, file_type: object, label: str | None) -> None:
+    assert quant_label(file_name, {"general.file_type": file_type}) == label
 
 
 @pytest.mark.parametrize(
@@ -90,7 +82,7 @@ def test_label_prefers_the_header_but_not_to_a_finer_name(file_name: str, file_t
     ],
 )  # fmt: skip
 def test_sidecars_are_told_from_models(file_name: str, sidecar: bool) -> None:
-    assert is_sidecar(file_name) is sidecar
+    assert (role(file_name) != "model") is sidecar
 
 
 @pytest.mark.parametrize(
@@ -105,9 +97,21 @@ def test_a_mixture_is_named_after_a_quant_that_llama_cpp_has(mixture: str, plain
     assert plain in known_quants()
 
 
-def test_a_quant_that_is_none_names_the_nearest() -> None:
+@pytest.mark.parametrize(
+    ("typed", "quant"),
+    [
+        ("Q4_K", "q4_k_m"), ("q4km", "q4_k_m"), ("Q80", "q8_0"), ("UD_Q4_K_XL", "ud-q4_k_xl"), ("fp16", "f16"),
+        ("iq4ks", "iq4_ks"), ("ud-iq2xxs", "ud-iq2_xxs"), ("MXFP4_MOE", "mxfp4"), ("other", "other"),
+    ],
+)  # fmt: skip
+def test_a_quant_has_one_spelling(typed: str, quant: str) -> None:
     """`Q4_K` is the medium mix, as llama-quantize takes it."""
-    assert ftype_by_name("Q4_K") == ftype_by_name("q4_k_m")
+    assert canonical_quant(typed) == quant
+
+
+def test_a_quant_that_is_none_names_the_nearest() -> None:
+    with pytest.raises(Unsupported, match=r"iq5_k is a type that only ik_llama\.cpp has"):
+        ftype_by_name("IQ5_K")
     with pytest.raises(UnknownName) as caught:
         ftype_by_name("q4_k_n")
     assert "q4_k_m" in caught.value.hint

@@ -21,6 +21,13 @@ from ggbench.units import GIB, MIB
         ("rtx-3060, rtx-4090", ["NVIDIA GeForce RTX 3060", "NVIDIA GeForce RTX 4090"], [11_906, 24_080]),
         ("7900-xtx", ["AMD Radeon RX 7900 XTX"], [24_560]),
         ("24GiBx3", ["a GPU with the given memory"] * 3, [24_576] * 3),
+        ("2x rtx-3090", ["NVIDIA GeForce RTX 3090"] * 2, [24_121] * 2),
+        ("2 × 3090", ["NVIDIA GeForce RTX 3090"] * 2, [24_121] * 2),
+        ("rtx-3060 + 2x 4090", ["NVIDIA GeForce RTX 3060", *["NVIDIA GeForce RTX 4090"] * 2], [11_906, 24_080, 24_080]),
+        ("3060+rtx 4090", ["NVIDIA GeForce RTX 3060", "NVIDIA GeForce RTX 4090"], [11_906, 24_080]),
+        ("Ryzen AI Max+ 395", ["AMD Radeon 8060S"], [65_536]),
+        ("16gb", ["a GPU with the given memory"], [16e9 / MIB]),
+        ("2x 16 gb", ["a GPU with the given memory"] * 2, [16e9 / MIB] * 2),
     ],
 )
 def test_gpus_by_name_or_size_and_how_many(text: str, names: list[str], mib: list[float]) -> None:

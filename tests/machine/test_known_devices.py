@@ -77,7 +77,7 @@ def test_figures_are_plausible_and_have_sources() -> None:
     def is_plausible(device: KnownDevice) -> bool:
         rates = (device.fp16_matrix_tflops, device.fp16_tflops)
         return (
-            4 <= device.memory_gib <= 512
+            2 <= device.memory_gib <= 512
             and 0.5 <= device.gpu_share <= 1
             and 30 <= device.bandwidth_gb_s <= 8000
             and all(rate is None or 2 < rate < 3000 for rate in rates)
@@ -107,6 +107,9 @@ BACKENDS = {("nvidia", "CUDA"), ("amd", "ROCm"), ("amd", "Vulkan"), ("intel", "S
         ("arc-b580", "arc-b580"), ("A770", "arc-a770"), ("arc pro b60", "arc-pro-b60"),
         ("Apple M3 Max 64 GB", "m3-max-64gb"), ("1080ti", "gtx-1080-ti"), ("thor", "agx-thor"),
         ("gorgon-halo", "radeon-8065s"), ("rtx 2000 ada laptop", "rtx-2000-ada-laptop"), ("m6 24 GB", "m6-24gb"),
+        ("m4-max-48", "m4-max-48gb"), ("rtx 4060 ti 16", "rtx-4060-ti-16gb"), ("rtx 4060 ti 16gb", "rtx-4060-ti-16gb"),
+        ("gtx 1060", "gtx-1060"), ("1060 3gb", "gtx-1060-3gb"), ("GTX 1050 Ti", "gtx-1050-ti"), ("rx580", "rx-580"),
+        ("RX 580 4 GB", "rx-580-4gb"), ("rx 570 8", "rx-570-8gb"), ("rx-560", "rx-560"), ("m4 max 128", "m4-max-128gb"),
     ],
 )  # fmt: skip
 def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
@@ -116,7 +119,7 @@ def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "near"),
     [
-        ("rtx-4091", "rtx-4090"), ("m4-max-48", "m4-max-48gb"), ("rtx-4090-48gb", "rtx-4090"),
+        ("rtx-4091", "rtx-4090"), ("rtx-4090-48gb", "rtx-4090"),
         ("rx-7950-xtx", "rx-7900-xtx"), ("m7-ultra-64gb", "m2-ultra-64gb"), ("", ""), ("voodoo2", ""),
     ],
 )  # fmt: skip

@@ -22,9 +22,9 @@ from ggbench.models.added_places import (
 from tests.fakes.model_stores import gguf_bytes
 
 
-def put(path: Path) -> Path:
+def put(path: Path, content: bytes = b"") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gguf_bytes())
+    path.write_bytes(content or gguf_bytes())
     return path
 
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_measured_is_refused_and_not_remembered(tmp_path: Path, m
     (tmp_path / "notes.txt").write_text("no model")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/m-q8_0.gguf").write_bytes(b"GGUF")
-    put(tmp_path / "projector/mmproj-f16.gguf")
+    put(tmp_path / "projector/mmproj-f16.gguf", gguf_bytes("clip"))
     os.mkfifo(tmp_path / "pipe")
     put(tmp_path / "huge/1/2/m.gguf")
     monkeypatch.setattr("ggbench.models.local_files.MAX_FOLDERS", 2)

@@ -67,7 +67,7 @@ def test_shards_are_one_model_and_a_missing_one_is_reported(home: Path) -> None:
     folder = home / ".lmstudio/models/publisher/repo"
     shards = [put(folder / f"m-q8_0-0000{number}-of-00002.gguf") for number in (1, 2)]
     put(folder / "n-q8_0-00002-of-00003.gguf")
-    put(folder / "mmproj-m-f16.gguf")
+    put(folder / "mmproj-m-f16.gguf", gguf_bytes("clip"))
     put(folder / "._m-q8_0.gguf")
     whole, broken = find_local_models()
     assert (whole.paths, whole.reason) == (tuple(shards), "")

@@ -119,12 +119,15 @@ def test_a_quant_that_was_not_asked_for_is_named_if_only_it_fits() -> None:
     assert "| q4_k_m |" in answer.markdown()
 
 
-def test_the_remedies_are_those_of_the_quant_that_lacks_least() -> None:
-    worse = replace(FITS_NOT, quant="f16", left_bytes=-9 * GIB)
+def test_the_remedy_is_that_of_the_best_quant_it_makes_fit() -> None:
+    """Layers in main memory make any quant fit, so those of the nearest are told alone."""
     moved = replace(KV, kind="n_gpu_layers", setup=LlamaConfig(n_gpu_layers=20), host_bytes=GIB)
     nearest = replace(FITS_NOT, changes=(KV, moved, replace(KV, kind="quant", setup=None, quant="q4_k_m")))
     remedies = "q8_0 fits with -ctk q8_0 -ctv q8_0, or with -ngl 20 (1.00 GiB in main memory)."
+    worse = replace(FITS_NOT, quant="f16", left_bytes=-9 * GIB, weight_bytes=9 << 40, changes=(moved,))
     assert remedies in plan_answer(planned(worse, nearest)).notes
+    better = replace(worse, changes=(KV, moved))
+    assert remedies.replace("q8_0 fits", "f16 fits") in plan_answer(planned(better, nearest)).notes
     too_little = replace(FITS_NOT, changes=(replace(KV, left_bytes=-1),))
     assert "No single change makes q8_0 fit" in plan_answer(planned(too_little)).notes[0]
 

@@ -18,7 +18,7 @@ from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.turn import turn_speed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, BindingFailed, GgbenchError
+from ggbench.errors import BindingFailed, GgbenchError
 from ggbench.expect.loss import UNQUANTIZED
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
@@ -29,7 +29,6 @@ from ggbench.runs.store.database import Store
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import Planners, with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
-from ggbench.text import sanitize
 
 Steps = Generator[tuple[Candidate, ...], None, list[Candidate]]
 """Yields the candidates of each quant as soon as they are sized; returns all."""
@@ -124,10 +123,7 @@ class Finder:
     def _rows(
         self, variant: Target, setup: LlamaConfig, caches: Sequence[KvCacheTypes] = (), *, by_line: bool = False
     ) -> list[PlanRow]:
-        file = variant.file
         try:
-            if file is not None and file.paths and file.truncation:
-                raise BadFile(f"{sanitize(file.name)} is truncated: {file.truncation}", "download it again")
             return list(self._planners.rows(variant, setup, caches, by_line=by_line))
         except BindingFailed:
             raise

@@ -69,9 +69,8 @@ def of_planned(planned: Sequence[Target]) -> tuple[PickedModel, ...]:
 
 def models_here() -> tuple[LocalModel, ...]:
     """Return the runnable models on this disk except twins, each file once."""
-    found = [*added_models(), *find_local_models()]
     return tuple(
-        {each.paths: each for each in found if each.paths and not each.reason and not each.is_twin}.values()
+        {each.paths: each for each in (*added_models(), *find_local_models()) if each.is_runnable}.values()
     )
 
 
@@ -109,10 +108,10 @@ def of_families(names: Iterable[str]) -> tuple[CatalogModel, ...]:
 
 
 def _of_family(catalog: Catalog, name: str) -> list[CatalogModel]:
-    found = [model for model in catalog if model.id == name or model.id.startswith(f"{name}-")]
+    found = catalog.family(name)
     if not found:
         raise UnknownName("family", name, sorted({model.family for model in catalog}))
-    return [model for model in found if not model.superseded_by] or found
+    return [model for model in found if not model.superseded_by] or list(found)
 
 
 def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
@@ -156,7 +155,7 @@ def _of_local(model: LocalModel, name: str = "") -> Target:
     """Return a file as a target, by a name other than its own."""
     quant, name = model.quant or "unknown", name or model.model
     try:
-        file = read_model_file(model.paths[0], allow_missing_data=True)
+        file = read_model_file(model.paths[0])
     except GgbenchError as error:
         return Target(name, quant, "file", reason=error.message)
     return Target(name, quant, "file", model.paths[0], model.file_bytes, file=file)

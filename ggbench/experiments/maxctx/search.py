@@ -60,7 +60,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
     if setup.unsupported(EstimateMemory):
         file = yield from session.prepare_file()
         drafting = None if session.draft is None else session.draft.header()
-        return look_ahead_by_theory(file, setup, settings, _projector(setup, settings), drafting)
+        return look_ahead_by_theory(file, setup, settings, _projector(file, setup, settings), drafting)
     with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
         if session.target.source is not None:
             file = session.target.source.header()
@@ -72,14 +72,16 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
         config = LlamaConfig.of(setup)
         draft = None if session.draft is None else session.draft.header()
         launch = functools.partial(session.context.launch, setup, session.cancel)
-        return look_ahead(launch, file, path, config, settings, _projector(config, settings), draft)
+        return look_ahead(launch, file, path, config, settings, _projector(file, config, settings), draft)
 
 
-def _projector(setup: EngineConfig, settings: MaxctxSettings) -> Projector | None:
-    """Return the projector to leave free for; None without one."""
+def _projector(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> Projector | None:
+    """Return the projector to leave free for; None without one. Raises BadFile for that of another model."""
     if not settings.mmproj:
         return None
-    return read_projector(Path(settings.mmproj), LlamaConfig.of(setup).flash_attn)
+    projector = read_projector(Path(settings.mmproj), LlamaConfig.of(setup).flash_attn)
+    projector.check([file])
+    return projector
 
 
 class _Search:
