@@ -68,7 +68,7 @@ class RepoVariant(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
     """Paths of missing shards."""
     role: Role = "model"
-    """By the header, if it was read."""
+    """Its `role`."""
 
     @property
     def stem(self) -> str:

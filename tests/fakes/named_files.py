@@ -21,7 +21,7 @@ class NamedFile(msgspec.Struct, frozen=True):
     path: str
     role: Role
     quant: str | None
-    """By the name."""
+    """Its `quant_label` by the name alone."""
     architecture: str = "llama"
     n_layer: int = 2
     n_nextn: int = 0

@@ -138,7 +138,7 @@ def test_an_assumed_main_memory_is_the_first_note() -> None:
         own = candidate("q4_k_m", loss=0.03)
         own = replace(own, row=replace(own.row, expected=expected, is_split=is_split))
         first, *_ = notes(recommend([own], Needs()), budget)
-        assert ("DDR4-3200" in first, "--ram 32GiB@" in first) == (is_split, is_split)
+        assert ("DDR4-3200" in first, "--ram 64GiB@" in first) == (is_split, is_split)
 
 
 def test_the_note_of_an_unknown_speed_asks_for_the_bandwidth() -> None:
