@@ -126,10 +126,10 @@ def _beside(
 
 def _draft(text: str | None) -> str | None:
     """Return a draft's file, or the model of the catalog with its name if it is not here."""
-    from ggbench.gguf_file.quants import plain_quant, quant_from_file_name
+    from ggbench.gguf_file.quants import plain_quant, quant_label
     from ggbench.models.catalog import load_catalog
 
     if text is None or path_exists(text):
         return text
-    known, quant = load_catalog().called(text), quant_from_file_name(text.partition(":")[0])
+    known, quant = load_catalog().called(text), quant_label(text.partition(":")[0])
     return text if known is None else f"{known.id}:{plain_quant(quant or text.partition(':')[2] or 'q8_0')}"

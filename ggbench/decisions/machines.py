@@ -45,7 +45,7 @@ class MachineChoice(msgspec.Struct, frozen=True):
     fastest: str | None = None
     """The fastest of them at n_ctx; None unless there are several, each with a known speed."""
     lead: float | None = None
-    """Speed of the fastest over that of the second; None without a second."""
+    """Speed of the fastest over that of the first given, or of the second fastest if that is it; None without one."""
     lead_ci95: tuple[float, float] | None = None
     """Its 95 % interval, None without an upper end. It takes both speeds as independent, so it is too wide where both
     are estimates, which share an error.
@@ -69,12 +69,14 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
     speeds = [(row.expected, name) for name, row in on_each if row.fits and row.expected is not None]
     if len(speeds) < len(choice.fitting):
         return replace(choice, verdict=say("machines.any", **values))
-    (first, fastest), (second, other), *_ = sorted(speeds, key=lambda each: -each[0].value)
-    lead = first.value / second.value
-    ends = ratio_interval(first.value, (first.low, first.high), second.value, (second.low, second.high))
-    values |= {"best": fastest, "second": other, "lead": format_ratio(lead, *ends)}
-    is_faster = ends[0] > 1
-    verdict = say("machines.fastest" if is_faster else "machines.undecided", **values)
+    asked, (first, *others) = speeds[0], sorted(speeds, key=lambda each: -each[0].value)
+    is_asked = first is asked
+    (speed, fastest), (second, other) = first, others[0] if is_asked else asked
+    lead = speed.value / second.value
+    ends = ratio_interval(speed.value, (speed.low, speed.high), second.value, (second.low, second.high))
+    values |= {"asked": asked[1], "other": other if is_asked else fastest, "lead": format_ratio(lead, *ends)}
+    key = "fastest" if is_asked else "slower"
+    verdict = say(f"machines.{key if ends[0] > 1 else 'undecided'}", **values)
     return replace(
         choice, fastest=fastest, lead=lead, lead_ci95=ends if math.isfinite(ends[1]) else None, verdict=verdict
     )

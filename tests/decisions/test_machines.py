@@ -72,9 +72,11 @@ def test_the_fastest_is_named_with_its_lead() -> None:
     ("rows", "text"),
     [
         ([row(25.0, 9216), row(25.1, 9216)],
-         f"{LARGE} runs q4_k_m 1.00 (0.78–1.30) times as fast as {SMALL}: undecided."),
+         f"{SMALL} and {LARGE} run q4_k_m about as fast: undecided, 1.00 (0.78–1.30)."),
         ([row(25.0, 9216), row(23.0, 9472)],
-         f"{SMALL} runs q4_k_m 1.09 (0.84–1.41) times as fast as {LARGE}: undecided."),
+         f"{SMALL} and {LARGE} run q4_k_m about as fast: undecided, 1.09 (0.84–1.41)."),
+        ([row(10.0, 9216), row(25.0, 9472)],
+         f"{SMALL} is slower with q4_k_m: {LARGE} is 2.5 (1.9–3.2) times as fast."),
         ([row(25.0, 0, fits=False), row(None, 60_160)],
          f"Only {LARGE} holds q4_k_m with 16,384 tokens; {SMALL} is 1.00 GiB short."),
         ([row(1.0, 0, fits=False)] * 2,
@@ -82,7 +84,7 @@ def test_the_fastest_is_named_with_its_lead() -> None:
         ([row(25.0, 9216), row(None, 9216)],
          f"{SMALL} and {LARGE} hold q4_k_m with 16,384 tokens; not every speed is known."),
     ],
-    ids=["equally fast", "undecided", "one fits", "none fits", "nothing decides"],
+    ids=["equally fast", "undecided", "slower", "one fits", "none fits", "nothing decides"],
 )  # fmt: skip
 def test_the_choice_is_a_sentence(rows: list[PlanRow], text: str) -> None:
     assert chosen(CARDS, rows)[0].verdict == text

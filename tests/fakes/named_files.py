@@ -52,7 +52,7 @@ class NamedFile(msgspec.Struct, frozen=True):
         sizes |= {"nextn_predict_layers": self.n_nextn} if self.n_nextn else {}
         found |= {f"{self.architecture}.{key}": value for key, value in sizes.items() if self.role != "imatrix"}
         file_type = known_quants().get(self.quant or "q8_0")
-        return found if file_type is None else found | {"general.file_type": file_type}
+        return found if file_type is None else {**found, "general.file_type": file_type}
 
     @property
     def _tensors(self) -> list[TensorInfo]:
@@ -62,7 +62,7 @@ class NamedFile(msgspec.Struct, frozen=True):
         return [TensorInfo(name, (32,), "f32", 128) for name in ("token_embd.weight", *names)]
 
     def _content(self, keys: Mapping[str, object], tensors: list[TensorInfo]) -> bytes:
-        header = encode_header(self.metadata | keys, tensors)
+        header = encode_header({**self.metadata, **keys}, tensors)
         return header.data + bytes(header.file_bytes - len(header.data))
 
 

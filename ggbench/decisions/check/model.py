@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.llama.command_line import CommandLine
 from ggbench.errors import NetworkError, UnknownName, UsageError
-from ggbench.gguf_file.quants import model_name, plain_quant, quant_from_file_name
+from ggbench.gguf_file.quants import model_name, plain_quant, quant_label
 from ggbench.hub.access import HubAccess
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import ModelRef, parse_model, split_quant
@@ -64,7 +64,7 @@ def _by_name(text: str) -> tuple[ModelRef, Target, str]:
     file = text.replace("\\", "/").rpartition("/")[2]
     stem, tag = split_quant(file) if text.count("/") == 1 else (file, None)
     known = load_catalog().called(model_name(stem))
-    quant = tag or quant_from_file_name(stem)
+    quant = tag or quant_label(stem)
     if known is None or quant is None:
         raise UsageError(
             f"{shorten_middle(file, 60)} is not here, and its name says no model of the catalog", _ASK

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
-from ggbench.decisions.pick.needs import LITTLE_BYTES, Needs
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
 from ggbench.show.figure import Value
@@ -15,9 +14,7 @@ from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected
 from ggbench.text import in_words, sanitize
-from ggbench.units import MIB, counted, exact_size, format_bytes, format_length, format_number
-
-_RESERVE_STEP = 256 * MIB
+from ggbench.units import counted, format_bytes, format_length, format_number
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
@@ -111,18 +108,11 @@ def _values(pick: Pick, own: Candidate) -> dict[str, Value]:
         "host": format_bytes(own.host_bytes),
         "left": format_bytes(own.left_bytes),
         "expert_layers": counted(own.setup.n_cpu_moe, "layer"),
-        "reserve": exact_size(_roomier_bytes(own)),
         "one_more": own.setup.n_cpu_moe + 1,
         "gpu_layers": counted(own.row.n_gpu_layers or 0, "layer"),
         "unknown": _joined(each.need for each in own.unknown),
         "missed": _joined(_miss_text(own, each, needs) for each in own.missed),
     }
-
-
-def _roomier_bytes(own: Candidate) -> int:
-    """Return a reserve, in steps of 256 MiB, that keeps enough for other programs besides."""
-    kept_bytes = max((each.reserve_bytes for each in own.row.devices), default=0) + LITTLE_BYTES
-    return math.ceil(kept_bytes / _RESERVE_STEP) * _RESERVE_STEP
 
 
 def _joined(texts: Iterable[str]) -> str:
