@@ -2,290 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from ggbench.errors import UsageError
 
-_ROUTED = ("n_expert", "n_expert_used", "n_ff_expert")
-_SHARED = (*_ROUTED, "n_ff_shared_expert")
-_LATENT = ("kv_lora_rank", "n_rot", "v_head_dim", "head_dim")
-_SSM = ("ssm_conv", "ssm_state", "ssm_inner", "ssm_n_head", "ssm_n_group")
-_INDEXER = ("indexer_n_head", "indexer_head_dim", "indexer_top_k")
-_DELTA_NET = (*_SSM, "head_dim", "n_rot")
-
 Parts = tuple[str, ...]
-"""Parts of a layer or of the model, by their names in `layout.py`."""
-_Norms = tuple[Parts, Parts, Parts]
-BEFORE: _Norms = ("attn_norm",), ("ffn_norm",), ()
-BETWEEN: _Norms = ("attn_norm",), ("post_attention_norm",), ()
-AROUND: _Norms = ("attn_norm",), ("post_attention_norm", "ffn_norm"), ("post_ffw_norm",)
-AFTER: _Norms = (), ("post_attention_norm",), ("post_ffw_norm",)
-"""Norms of a layer: before its first part, between the two, and after the second."""
-_HEADS = ("output of attention", "norms of heads")
-_BIASED = ("attention with biases", *_HEADS)
-_ALL_HEADS = ("attention", "output of attention", "norms of q and k")
-_GATED = ("attention with a gate", *_HEADS)
-_MLA = (
-    "latent q", "whole q", "latent k and v", "split k and v", "whole k and v", "output of latent attention", "indexer",
-)  # fmt: skip
-_KDA = ("delta attention", "low-rank gate of delta attention", "padded decay", "output of delta attention")
-_ROUTED_PARTS = ("router", "experts", "selection bias", "shared expert")
-_GATED_SHARED = ("router", "experts", "gate of the shared expert", "shared expert")
-_SIGMOID, _SQRT_SOFTPLUS = 2, 4
-"""`LLAMA_EXPERT_GATING_FUNC_TYPE_*` of llama-hparams.h."""
+"""Parts of a layer or of the model, by their names in `layouts.toml`."""
+_SIGMOID = 2
+"""`LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID` of llama-hparams.h."""
 
 
-class Family(NamedTuple):
+class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Differences of an architecture from the plain transformer of `llama`."""
 
     needs: tuple[str, ...] = ()
     """Optional hyperparameters that it requires."""
     allows: tuple[str, ...] = ()
     """Optional hyperparameters that it allows."""
-    mixers: Mapping[str, Parts] = {"*": ("attention", *_HEADS)}
+    mixers: dict[str, Parts] = msgspec.field(
+        default_factory=lambda: {"*": ("attention", "output of attention", "norms of heads")}
+    )
     """Parts of a layer besides its feed-forward, by the letter of `layer_pattern`; the first in drafting layers."""
     letters: str = ""
     """Letters of its `layer_pattern`, which it then requires."""
     dense: Parts = ("dense",)
-    experts: Parts = _ROUTED_PARTS
+    experts: Parts = ("router", "experts", "selection bias", "shared expert")
     hashed: Parts = ()
     """Parts of a layer that chooses its experts by the token alone."""
-    norms: _Norms = BEFORE
+    norms: tuple[Parts, Parts, Parts] = ("attn_norm",), ("ffn_norm",), ()
+    """Before the first part of a layer, between the two, and after the second."""
     qk_norm: bool = False
     """Whether each head's Q and K have norms."""
     outside: Parts = ("input", "output_norm", "output", "rope factors")
-    compression: Mapping[str, int] = {}
+    compression: dict[str, int] = {}
     """Positions that share an entry of a compressed cache, by letter."""
-    fixed_keys: Mapping[str, object] = {}
+    fixed_keys: dict[str, Any] = {}
     """Keys that llama.cpp requires, and on which neither sizes nor the work of a token depend."""
     n_embd_of_heads: bool = False
     """Whether llama.cpp requires the heads' total width to equal the model's."""
     gating: int = 0
-    """The function that scores experts, if each has a selection bias."""
+    """The function that scores experts, if each has a selection bias: `LLAMA_EXPERT_GATING_FUNC_TYPE_*`."""
     experts_type: str = ""
     """Type in which its experts are trained and published, whatever the quant; empty if it is the quant's."""
 
 
-_QWEN35 = Family(
-    needs=_DELTA_NET,
-    allows=("n_layer_nextn",),
-    mixers={"*": _GATED, "M": ("delta net", "beta and alpha")},
-    letters="M*",
-    norms=BETWEEN,
-    qk_norm=True,
-    experts=_GATED_SHARED,
-    fixed_keys={"rope.dimension_sections": [11, 11, 10, 0]},
-)
-_QWEN4EXP = _QWEN35._replace(
-    needs=(*_DELTA_NET, *_SHARED, *_INDEXER, "n_embd_per_layer", "n_row_ngram"),
-    allows=(),
-    mixers={
-        "*": (*_GATED, "indexer of blocks"),
-        "M": ("delta net", "beta and alpha"),
-        "N": ("delta net", "beta and alpha", "use of n-grams"),
-    },
-    letters="M*N",
-    norms=(("narrow hyper-connection of attention",), ("narrow hyper-connection of feed-forward",), ()),
-    outside=("input", "last narrow hyper-connection", "output", "embeddings of n-grams"),
-    compression={"*": 4},
-    fixed_keys={
-        "rope.dimension_sections": [11, 11, 10, 0],
-        "hyper_connection.count": 4,
-        "hyper_connection.low_rank": 320,
-        "ple.ngram_size": 3,
-        "ple.heads_per_ngram": 8,
-        "ple.conv_kernel": 4,
-        "ple.eos_token_id": 0,
-        "ple.layer_multipliers": [23703573157769, 20109073645365, 8052911324071],
-    },
-)
-_MHC_KEYS = {
-    "hyper_connection.count": 4,
-    "hyper_connection.sinkhorn_iterations": 20,
-    "hyper_connection.epsilon": 1e-6,
-}
-_MHC: _Norms = (
-    ("attn_norm", "hyper-connection of attention"), ("ffn_norm", "hyper-connection of feed-forward"), (),
-)  # fmt: skip
-_DEEPSEEK4 = ("attention by groups",)
-_DSA = Family(
-    needs=(*_SHARED, *_LATENT, *_INDEXER, "q_lora_rank"),
-    allows=("n_layer_dense", "n_layer_nextn"),
-    mixers={"*": _MLA},
-    gating=_SIGMOID,
-)
-_NEMOTRON = Family(
-    needs=(*_SSM, "head_dim"),
-    mixers={"*": ("attention", *_HEADS), "M": ("mamba 2",)},
-    letters="M*-",
-    norms=(("attn_norm",), (), ()),
-    dense=("ungated dense",),
-    fixed_keys={"attention.layer_norm_epsilon": 1e-5},
-)
-_LFM2 = Family(
-    needs=("ssm_conv",),
-    mixers={"*": ("attention", *_HEADS), "M": ("short convolution",)},
-    letters="M*",
-    qk_norm=True,
-    n_embd_of_heads=True,
-    outside=("input", "token_embd_norm", "output"),
-)
-FAMILIES: Mapping[str, Family] = {
-    "llama": Family(allows=("n_expert", "n_expert_used")),
-    "mistral3": Family(),
-    "smollm3": Family(),
-    "granite": Family(fixed_keys={"logit_scale": 1.0}),
-    "seed_oss": Family(mixers={"*": _BIASED}, norms=BETWEEN),
-    "olmo2": Family(needs=("sliding_window",), mixers={"*": _ALL_HEADS}, norms=AFTER, n_embd_of_heads=True),
-    "qwen2": Family(mixers={"*": _BIASED}, n_embd_of_heads=True),
-    "qwen2moe": Family(needs=_SHARED, mixers={"*": _BIASED}, experts=_GATED_SHARED, n_embd_of_heads=True),
-    "qwen3": Family(qk_norm=True),
-    "qwen3moe": Family(needs=_ROUTED, qk_norm=True),
-    "qwen3next": _QWEN35._replace(
-        needs=(*_DELTA_NET, *_SHARED),
-        mixers={"*": _GATED, "M": ("delta net", "beta beside alpha")},
-        fixed_keys={},
-    ),
-    "qwen35": _QWEN35,
-    "qwen35moe": _QWEN35._replace(needs=(*_DELTA_NET, *_SHARED)),
-    "qwen4exp": _QWEN4EXP,
-    "gemma3": Family(needs=("sliding_window",), norms=AROUND, qk_norm=True),
-    "gemma4": Family(
-        needs=("sliding_window", "head_dim", "head_dim_window"),
-        allows=(*_ROUTED, "n_head_kv_window", "n_layer_shared_kv", "n_ff_shared_kv", "n_embd_per_layer"),
-        mixers={"*": ("attention", *_HEADS), "W": ("attention", *_HEADS)},
-        letters="W*",
-        experts=("router", "scaled experts", "dense"),
-        norms=(
-            ("attn_norm",),
-            ("post_attention_norm", "ffn_norm"),
-            ("post_ffw_norm", "scale of the layer", "embedding of the layer"),
-        ),
-        qk_norm=True,
-        outside=("input", "output_norm", "output", "all rope factors", "embeddings of layers"),
-    ),
-    "muse-glimmer": Family(
-        needs=("sliding_window", "head_dim"),
-        mixers={"*": ("attention", *_HEADS, "gate of attention")},
-        norms=AROUND,
-        qk_norm=True,
-        fixed_keys={"logit_scale": 0.196116},
-    ),
-    "phi3": Family(
-        allows=("n_rot",),
-        mixers={"*": ("fused attention", "output of attention")},
-        dense=("fused dense",),
-        n_embd_of_heads=True,
-    ),
-    "gpt-oss": Family(
-        needs=(*_ROUTED, "sliding_window"),
-        mixers={"*": ("attention with biases", "output of attention", "sinks")},
-        experts=("router", "experts", "biases of experts"),
-        norms=BETWEEN,
-        experts_type="mxfp4",
-    ),
-    "llama4": Family(needs=(*_SHARED, "n_expert_every")),
-    "minimax-m2": Family(needs=(*_ROUTED, "n_rot"), mixers={"*": _ALL_HEADS}, gating=_SIGMOID),
-    "minimax-m3": Family(
-        needs=(*_SHARED, *_INDEXER, "n_rot", "head_dim"),
-        allows=("n_layer_dense",),
-        experts=(*_ROUTED_PARTS, "indexer of blocks"),
-        qk_norm=True,
-        fixed_keys={"attention.indexer.block_size": 128, "attention.indexer.local_blocks": 1},
-        gating=_SIGMOID,
-    ),
-    "glm4moe": Family(
-        needs=(*_SHARED, "n_rot", "head_dim"),
-        allows=("n_layer_dense", "n_layer_nextn"),
-        mixers={"*": _BIASED},
-        norms=BETWEEN,
-        gating=_SIGMOID,
-    ),
-    "deepseek2": Family(
-        needs=(*_SHARED, *_LATENT),
-        allows=("q_lora_rank", "n_layer_dense", "n_layer_nextn", "whole_kv"),
-        mixers={"*": _MLA},
-    ),
-    "deepseek32": _DSA,
-    "deepseek4": Family(
-        needs=(*_SHARED, *_INDEXER, "head_dim", "n_rot", "q_lora_rank", "sliding_window", "n_group_out", "o_lora_rank"),
-        allows=("n_layer_dense", "n_layer_hash"),
-        mixers={
-            "W": _DEEPSEEK4,
-            "C": (*_DEEPSEEK4, "compressor", "indexer of compressed positions"),
-            "H": (*_DEEPSEEK4, "heavy compressor"),
-        },
-        letters="WCH",
-        hashed=("router", "experts", "experts of tokens", "shared expert"),
-        norms=_MHC,
-        outside=("input", "output_norm", "output", "last hyper-connection"),
-        compression={"C": 4, "H": 128},
-        fixed_keys=_MHC_KEYS
-        | {
-            "attention.compress_rope_freq_base": 160000.0,
-            "expert_weights_scale": 1.5,
-            "expert_weights_norm": True,
-            "swiglu_clamp_exp": 10.0,
-        },
-        gating=_SQRT_SOFTPLUS,
-    ),
-    "glm-dsa": _DSA,
-    "glm5-next": _DSA._replace(
-        needs=(*_SHARED, *_INDEXER, "kv_lora_rank", "v_head_dim", "head_dim", "q_lora_rank", "ssm_conv", "ssm_state"),
-        mixers={
-            "*": (*_MLA, "pool of the indexer"),
-            "M": ("delta attention", "low-rank gate of delta attention", "decay", "output of delta attention"),
-        },
-        letters="M*",
-        norms=_MHC,
-        fixed_keys=_MHC_KEYS | {"attention.indexer.kpool": 4, "attention.indexer.kpool_select_tail": True},
-    ),
-    "granitehybrid": Family(
-        needs=_SSM,
-        allows=("n_expert", "n_expert_used", "n_ff_shared_expert"),
-        mixers={"*": ("attention", *_HEADS), "M": ("mamba 2",)},
-        letters="M*",
-    ),
-    "nemotron_h": _NEMOTRON,
-    "nemotron_h_moe": _NEMOTRON._replace(
-        needs=(*_SSM, *_SHARED, "head_dim"),
-        allows=("n_embd_expert",),
-        letters="M*E",
-        experts=("router", "ungated experts", "latent experts", "selection bias", "ungated shared expert"),
-        gating=_SIGMOID,
-    ),
-    "lfm2": _LFM2,
-    "lfm2moe": _LFM2._replace(needs=("ssm_conv", *_ROUTED), allows=("n_layer_dense",), gating=_SIGMOID),
-    "kimi-linear": Family(
-        needs=(*_SHARED, *_LATENT, "ssm_conv", "ssm_state"),
-        allows=("n_layer_dense",),
-        mixers={"*": _MLA, "M": _KDA},
-        letters="M*",
-        gating=_SIGMOID,
-    ),
-    "kimi-k3": Family(
-        needs=(*_SHARED, *_LATENT, "q_lora_rank", "n_embd_expert", "ssm_conv", "ssm_state"),
-        allows=("n_layer_dense",),
-        mixers={
-            "*": (*_MLA, "gate of latent attention"),
-            "M": ("delta attention", "gate of delta attention", "decay", "output of delta attention"),
-        },
-        letters="M*",
-        experts=("router", "experts", "routed experts", "selection bias", "shared expert"),
-        norms=(("attn_norm", "attn_res_score"), ("ffn_norm", "ffn_res_score"), ()),
-        outside=("input", "output_norm", "output", "output_res_score"),
-        fixed_keys={
-            "attn_res.block_size": 12,
-            "activation.situ_beta": 4.0,
-            "activation.situ_linear_beta": 25.0,
-        },
-        gating=_SIGMOID,
-    ),
-}  # fmt: skip
+class _Layouts(msgspec.Struct, frozen=True):
+    """The file that describes them."""
+
+    parts: dict[str, str]
+    keys: dict[str, str]
+    families: dict[str, Family]
+
+
+LAYOUTS = msgspec.toml.decode(Path(__file__).with_name("layouts.toml").read_bytes(), type=_Layouts)
+FAMILIES = LAYOUTS.families
 ARCHITECTURES = tuple(FAMILIES)
 """llama.cpp's names of architectures with twins that need no file."""
 _OPTIONAL = tuple(

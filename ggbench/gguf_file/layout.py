@@ -14,303 +14,11 @@ from typing import NamedTuple
 from msgspec.structs import asdict, replace
 
 from ggbench.gguf_file.architecture import RECURRENT_LAYERS
-from ggbench.gguf_file.hyperparameters import FAMILIES, Family, Hyperparameters, Parts
+from ggbench.gguf_file.hyperparameters import FAMILIES, LAYOUTS, Family, Hyperparameters, Parts
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 
 _TYPE_BYTES = {"f16": 2, "f32": 4, "i32": 4}
 
-_TABLES: Mapping[str, str] = {
-    "attn_norm": "attn_norm.weight  f32  n_embd",
-    "post_attention_norm": "post_attention_norm.weight  f32  n_embd",
-    "ffn_norm": "ffn_norm.weight  f32  n_embd",
-    "post_ffw_norm": "post_ffw_norm.weight  f32  n_embd",
-    "output_norm": "output_norm.weight  f32  n_embd",
-    "token_embd_norm": "token_embd_norm.weight  f32  n_embd",
-    "attn_res_score": "attn_res_score.weight  f32  n_embd",
-    "ffn_res_score": "ffn_res_score.weight  f32  n_embd",
-    "output_res_score": "output_res_score.weight  f32  n_embd",
-    "attention": """
-        attn_q.weight  f16  n_embd  n_query
-        attn_k.weight  f16  n_embd  n_kv
-        attn_v.weight  f16  n_embd  n_value""",
-    "attention with biases": """
-        attn_q.weight  f16  n_embd  n_query
-        attn_q.bias    f32  n_query
-        attn_k.weight  f16  n_embd  n_kv
-        attn_k.bias    f32  n_kv
-        attn_v.weight  f16  n_embd  n_kv
-        attn_v.bias    f32  n_kv""",
-    "attention with a gate": """
-        attn_q.weight  f16  n_embd  2*n_query
-        attn_k.weight  f16  n_embd  n_kv
-        attn_v.weight  f16  n_embd  n_kv""",
-    "fused attention": """
-        attn_qkv.weight  f16  n_embd  n_query+2*n_kv""",
-    "output of attention": """
-        attn_output.weight  f16  n_query  n_embd""",
-    "norms of q and k": """
-        attn_q_norm.weight  f32  n_query
-        attn_k_norm.weight  f32  n_kv""",
-    "gate of attention": """
-        attn_gate.weight  f16  n_embd  n_query""",
-    "norms of heads": """
-        attn_q_norm.weight  f32  n_normed
-        attn_k_norm.weight  f32  n_normed""",
-    "sinks": """
-        attn_output.bias   f32  n_embd
-        attn_sinks.weight  f32  n_head""",
-    "latent q": """
-        attn_q_a.weight       f16  n_embd  q_lora_rank
-        attn_q_a_norm.weight  f32  q_lora_rank
-        attn_q_b.weight       f16  q_lora_rank  n_query""",
-    "whole q": """
-        attn_q.weight  f16  n_embd  n_whole_query""",
-    "latent k and v": """
-        attn_kv_a_mqa.weight   f16  n_embd  kv_lora_rank+n_rot
-        attn_kv_a_norm.weight  f32  kv_lora_rank""",
-    "split k and v": """
-        attn_k_b.weight  f16  n_unrotated  kv_lora_rank  n_split_head
-        attn_v_b.weight  f16  kv_lora_rank  v_head_dim  n_split_head""",
-    "whole k and v": """
-        attn_kv_b.weight  f16  kv_lora_rank  n_whole_head*n_unrotated+n_whole_head*v_head_dim""",
-    "gate of latent attention": """
-        attn_gate.weight  f16  n_embd  n_head*v_head_dim""",
-    "output of latent attention": """
-        attn_output.weight  f16  n_head*v_head_dim  n_embd""",
-    "indexer": """
-        indexer.k_norm.weight    f32  indexer_head_dim
-        indexer.k_norm.bias      f32  indexer_head_dim
-        indexer.proj.weight      f32  n_embd  indexer_n_head
-        indexer.attn_k.weight    f16  n_embd  indexer_head_dim
-        indexer.attn_q_b.weight  f16  q_lora_rank  indexer_n_head*indexer_head_dim""",
-    "pool of the indexer": """
-        indexer_compressor_gate.weight  f32  n_embd  indexer_head_dim
-        indexer_compressor_ape.weight   f32  indexer_head_dim  4""",
-    "indexer of blocks": """
-        indexer.q_proj.weight  f16  n_embd  indexer_n_head*indexer_head_dim
-        indexer.k_proj.weight  f16  n_embd  indexer_head_dim
-        indexer.q_norm.weight  f32  indexer_head_dim
-        indexer.k_norm.weight  f32  indexer_head_dim""",
-    "attention by groups": """
-        attn_sinks.weight      f32  n_head
-        attn_q_a.weight        f16  n_embd  q_lora_rank
-        attn_q_a_norm.weight   f32  q_lora_rank
-        attn_q_b.weight        f16  q_lora_rank  n_query
-        attn_kv.weight         f16  n_embd  head_dim
-        attn_kv_a_norm.weight  f32  head_dim
-        attn_output_a.weight   f16  query_of_group  n_group_out*o_lora_rank
-        attn_output_b.weight   f16  n_group_out*o_lora_rank  n_embd""",
-    "compressor": """
-        attn_compressor_kv.weight    f16  n_embd  2*head_dim
-        attn_compressor_gate.weight  f16  n_embd  2*head_dim
-        attn_compressor_ape.weight   f32  2*head_dim  4
-        attn_compressor_norm.weight  f32  head_dim""",
-    "heavy compressor": """
-        attn_compressor_kv.weight    f16  n_embd  head_dim
-        attn_compressor_gate.weight  f16  n_embd  head_dim
-        attn_compressor_ape.weight   f32  head_dim  128
-        attn_compressor_norm.weight  f32  head_dim""",
-    "indexer of compressed positions": """
-        indexer.proj.weight             f16  n_embd  indexer_n_head
-        indexer.attn_q_b.weight         f16  q_lora_rank  indexer_n_head*indexer_head_dim
-        indexer_compressor_kv.weight    f16  n_embd  2*indexer_head_dim
-        indexer_compressor_gate.weight  f16  n_embd  2*indexer_head_dim
-        indexer_compressor_ape.weight   f32  2*indexer_head_dim  4
-        indexer_compressor_norm.weight  f32  indexer_head_dim""",
-    "hyper-connection of attention": """
-        hc_attn_fn.weight     f32  n_stream*n_embd  24
-        hc_attn_base.weight   f32  6*n_stream
-        hc_attn_scale.weight  f32  3*is_connected""",
-    "hyper-connection of feed-forward": """
-        hc_ffn_fn.weight     f32  n_stream*n_embd  24
-        hc_ffn_base.weight   f32  6*n_stream
-        hc_ffn_scale.weight  f32  3*is_connected""",
-    "last hyper-connection": """
-        output_hc_fn.weight     f32  n_stream*n_embd  n_stream
-        output_hc_base.weight   f32  n_stream
-        output_hc_scale.weight  f32  1""",
-    "narrow hyper-connection of attention": """
-        hc_attn_norm.weight    f32  n_stream*n_embd
-        hc_attn_down.weight    f16  n_stream*n_embd  320
-        hc_attn_up.weight      f16  320  n_stream*n_embd
-        hc_attn_inject.weight  f16  n_stream*n_embd  n_stream""",
-    "narrow hyper-connection of feed-forward": """
-        hc_ffn_norm.weight    f32  n_stream*n_embd
-        hc_ffn_down.weight    f16  n_stream*n_embd  320
-        hc_ffn_up.weight      f16  320  n_stream*n_embd
-        hc_ffn_inject.weight  f16  n_stream*n_embd  n_stream""",
-    "last narrow hyper-connection": """
-        output_hc_norm.weight  f32  n_stream*n_embd
-        output_hc_down.weight  f16  n_stream*n_embd  320
-        output_hc_up.weight    f16  320  n_stream*n_embd""",
-    "use of n-grams": """
-        ple_key.weight         f16  n_embd  n_stream*n_embd
-        ple_value.weight       f16  n_embd  n_embd
-        ple_norm_key.weight    f32  n_stream*n_embd
-        ple_norm_query.weight  f32  n_stream*n_embd
-        ple_norm_conv.weight   f32  n_stream*n_embd
-        ple_conv1d.weight      f32  4  n_stream*n_embd""",
-    "delta net": """
-        attn_qkv.weight    f16  n_embd  ssm_inner+2*ssm_n_group*ssm_state
-        attn_gate.weight   f16  n_embd  ssm_inner
-        ssm_conv1d.weight  f32  ssm_conv  ssm_inner+2*ssm_n_group*ssm_state
-        ssm_dt.bias        f32  ssm_n_head
-        ssm_a              f32  ssm_n_head
-        ssm_norm.weight    f32  inner_of_head
-        ssm_out.weight     f16  ssm_inner  n_embd""",
-    "beta and alpha": """
-        ssm_beta.weight    f16  n_embd  ssm_n_head
-        ssm_alpha.weight   f16  n_embd  ssm_n_head""",
-    "beta beside alpha": """
-        ssm_ba.weight  f16  n_embd  2*ssm_n_head""",
-    "mamba 2": """
-        ssm_in.weight      f16  n_embd  2*ssm_inner+2*ssm_n_group*ssm_state+ssm_n_head
-        ssm_conv1d.weight  f32  ssm_conv  ssm_inner+2*ssm_n_group*ssm_state
-        ssm_conv1d.bias    f32  ssm_inner+2*ssm_n_group*ssm_state
-        ssm_dt.bias        f32  ssm_n_head
-        ssm_a              f32  1  ssm_n_head
-        ssm_d              f32  1  ssm_n_head
-        ssm_norm.weight    f32  inner_of_group  ssm_n_group
-        ssm_out.weight     f16  ssm_inner  n_embd""",
-    "short convolution": """
-        shortconv.conv.weight      f32  ssm_conv  n_embd
-        shortconv.in_proj.weight   f16  n_embd  3*n_embd
-        shortconv.out_proj.weight  f16  n_embd  n_embd""",
-    "delta attention": """
-        ssm_conv1d_q.weight  f32  ssm_conv  1  ssm_state*n_head
-        attn_q.weight        f16  n_embd  ssm_state*n_head
-        ssm_conv1d_k.weight  f32  ssm_conv  1  ssm_state*n_head
-        attn_k.weight        f16  n_embd  ssm_state*n_head
-        ssm_conv1d_v.weight  f32  ssm_conv  1  ssm_state*n_head
-        attn_v.weight        f16  n_embd  ssm_state*n_head
-        ssm_f_a.weight       f16  n_embd  ssm_state
-        ssm_f_b.weight       f16  ssm_state  ssm_state*n_head
-        ssm_beta.weight      f16  n_embd  n_head""",
-    "low-rank gate of delta attention": """
-        ssm_g_a.weight  f16  n_embd  ssm_state
-        ssm_g_b.weight  f16  ssm_state  ssm_state*n_head""",
-    "gate of delta attention": """
-        ssm_g.weight  f16  n_embd  ssm_state*n_head""",
-    "padded decay": """
-        ssm_a  f32  1  n_head""",
-    "decay": """
-        ssm_a  f32  n_head""",
-    "output of delta attention": """
-        ssm_dt.bias         f32  ssm_state*n_head
-        ssm_norm.weight     f32  ssm_state
-        attn_output.weight  f16  ssm_state*n_head  n_embd""",
-    "router": """
-        ffn_gate_inp.weight  f32  n_embd  n_expert""",
-    "experts": """
-        ffn_gate_exps.weight  f16  n_embd_routed  n_ff_expert  n_expert
-        ffn_up_exps.weight    f16  n_embd_routed  n_ff_expert  n_expert
-        ffn_down_exps.weight  f16  n_ff_expert  n_embd_routed  n_expert""",
-    "ungated experts": """
-        ffn_up_exps.weight    f16  n_embd_routed  n_ff_expert  n_expert
-        ffn_down_exps.weight  f16  n_ff_expert  n_embd_routed  n_expert""",
-    "scaled experts": """
-        ffn_gate_up_exps.weight  f16  n_embd  2*n_ff_expert  n_expert
-        ffn_down_exps.weight     f16  n_ff_expert  n_embd  n_expert
-        ffn_down_exps.scale      f32  n_expert
-        ffn_gate_inp.scale       f32  n_embd
-        pre_ffw_norm_2.weight    f32  n_embd
-        post_ffw_norm_1.weight   f32  n_embd
-        post_ffw_norm_2.weight   f32  n_embd""",
-    "latent experts": """
-        ffn_latent_down.weight  f16  n_embd  n_embd_expert
-        ffn_latent_up.weight    f16  n_embd_expert  n_embd""",
-    "routed experts": """
-        ffn_routed_down.weight  f16  n_embd  n_embd_expert
-        ffn_routed_up.weight    f16  n_embd_expert  n_embd
-        ffn_routed_norm.weight  f32  n_embd_expert""",
-    "selection bias": """
-        exp_probs_b.bias  f32  n_biased""",
-    "experts of tokens": """
-        ffn_gate_tid2eid.weight  i32  n_expert_used  n_vocab""",
-    "biases of experts": """
-        ffn_gate_inp.bias   f32  n_expert
-        ffn_gate_exps.bias  f32  n_ff_expert  n_expert
-        ffn_up_exps.bias    f32  n_ff_expert  n_expert
-        ffn_down_exps.bias  f32  n_embd  n_expert""",
-    "gate of the shared expert": """
-        ffn_gate_inp_shexp.weight  f32  n_embd""",
-    "shared expert": """
-        ffn_gate_shexp.weight  f16  n_embd  n_ff_shared_expert
-        ffn_up_shexp.weight    f16  n_embd  n_ff_shared_expert
-        ffn_down_shexp.weight  f16  n_ff_shared_expert  n_embd""",
-    "ungated shared expert": """
-        ffn_up_shexp.weight    f16  n_embd  n_ff_shared_expert
-        ffn_down_shexp.weight  f16  n_ff_shared_expert  n_embd""",
-    "dense": """
-        ffn_gate.weight  f16  n_embd  n_ff
-        ffn_up.weight    f16  n_embd  n_ff
-        ffn_down.weight  f16  n_ff  n_embd""",
-    "ungated dense": """
-        ffn_up.weight    f16  n_embd  n_ff
-        ffn_down.weight  f16  n_ff  n_embd""",
-    "fused dense": """
-        ffn_up.weight    f16  n_embd  2*n_ff
-        ffn_down.weight  f16  n_ff  n_embd""",
-    "scale of the layer": """
-        layer_output_scale.weight  f32  1""",
-    "embedding of the layer": """
-        inp_gate.weight   f16  n_embd  n_embd_per_layer
-        proj.weight       f16  n_embd_per_layer  n_embd
-        post_norm.weight  f32  n_embd*has_embedding""",
-    "draft": """
-        nextn.eh_proj.weight           f16  2*n_embd  n_embd
-        nextn.enorm.weight             f32  n_embd
-        nextn.hnorm.weight             f32  n_embd
-        nextn.shared_head_norm.weight  f32  n_embd
-        nextn.embed_tokens.weight      f16  n_embd  n_vocab*nextn_embeddings
-        nextn.shared_head_head.weight  f16  n_embd  n_vocab*nextn_embeddings""",
-    "input": """
-        token_embd.weight  f16  n_embd  n_vocab""",
-    "output": """
-        output.weight  f16  n_embd  n_untied""",
-    "rope factors": """
-        rope_freqs.weight  f32  n_half_head*rope_freqs""",
-    "all rope factors": """
-        rope_freqs.weight  f32  n_half_head""",
-    "embeddings of n-grams": """
-        per_layer_token_embd.weight  f16  n_embd_per_layer  n_row_ngram""",
-    "embeddings of layers": """
-        per_layer_token_embd.weight  f16  n_embd_per_layer*n_layer  n_vocab
-        per_layer_model_proj.weight  f16  n_embd  n_embd_per_layer*n_layer
-        per_layer_proj_norm.weight   f32  n_embd_per_layer""",
-}
-"""The tensors of each part of a model: name, type, and the elements of each dimension, the row first.
-
-A tensor without elements is left out.
-"""
-
-_KEYS: Mapping[str, str] = {
-    "rope.dimension_count": "n_rot",
-    "attention.q_lora_rank": "q_lora_rank",
-    "attention.sliding_window": "sliding_window",
-    "attention.output_group_count": "n_group_out",
-    "attention.output_lora_rank": "o_lora_rank",
-    "embedding_length_per_layer_input": "n_embd_per_layer",
-    "expert_count": "n_expert",
-    "expert_used_count": "n_expert_used",
-    "expert_feed_forward_length": "n_ff_expert",
-    "expert_shared_feed_forward_length": "n_ff_shared_expert",
-    "expert_gating_func": "expert_gating",
-    "expert_latent_length": "n_embd_expert",
-    "hash_layer_count": "n_layer_hash",
-    "interleave_moe_layer_step": "n_expert_every",
-    "moe_latent_size": "n_embd_expert",
-    "nextn_predict_layers": "n_layer_nextn",
-    "attention.indexer.head_count": "indexer_n_head",
-    "attention.indexer.key_length": "indexer_head_dim",
-    "attention.indexer.top_k": "indexer_top_k",
-    "ssm.conv_kernel": "ssm_conv",
-    "ssm.state_size": "ssm_state",
-    "ssm.inner_size": "ssm_inner",
-    "ssm.time_step_rank": "ssm_n_head",
-    "ssm.group_count": "ssm_n_group",
-}
-"""Keys, after the architecture's name, that a model has only if the hyperparameter is not 0."""
 _OTHER_KEYS = {
     ("short convolution", "ssm.conv_kernel"): "shortconv.l_cache",
     ("delta attention", "ssm.state_size"): "kda.head_dim",
@@ -349,7 +57,7 @@ def build_metadata(hyper: Hyperparameters) -> dict[str, object]:
         values |= dict.fromkeys(
             ("attention.key_length", "attention.value_length", "rope.dimension_count"), hyper.head_dim
         )
-    for key, name in _KEYS.items():
+    for key, name in LAYOUTS.keys.items():
         if value := getattr(hyper, name):
             values[_OTHER_KEYS.get((_recurrence(family), key), key)] = value
     if "n_layer_dense" in family.allows:
@@ -487,7 +195,7 @@ def _of_layer(hyper: Hyperparameters, layer: _Layer) -> list[TensorInfo]:
 
 
 def _parts(hyper: Hyperparameters, layer: _Layer) -> Parts:
-    """Return the parts of a layer, by their names in `_TABLES`, in order."""
+    """Return the parts of a layer, by their names in `layouts.toml`, in order."""
     family = FAMILIES[hyper.architecture]
     before, between, after = family.norms
     feed_forwards = {"dense": family.dense, "experts": family.experts, "hashed": family.hashed, "": ()}
@@ -506,9 +214,7 @@ def _n_ff(hyper: Hyperparameters, layer: _Layer) -> int:
 
 
 def _sizes(hyper: Hyperparameters, layer: _Layer) -> dict[str, int]:
-    """Return the number behind each name of `_TABLES`: the hyperparameters, what follows from them, and 0 for what the
-    layer does not have.
-    """
+    """Return the number behind each name in `layouts.toml`; 0 for what the layer does not have."""
     family = FAMILIES[hyper.architecture]
     head_dim = (layer.mixer == "W" and hyper.head_dim_window) or hyper.n_embd_head
     n_kv = head_dim * _n_head_kv(hyper, layer)
@@ -541,7 +247,7 @@ def _sizes(hyper: Hyperparameters, layer: _Layer) -> dict[str, int]:
 def _tensors(parts: Iterable[str], sizes: Mapping[str, int]) -> list[TensorInfo]:
     found = []
     for part in parts:
-        for line in _TABLES[part].strip().splitlines():
+        for line in LAYOUTS.parts[part].strip().splitlines():
             name, type_name, *dimensions = line.split()
             shape = tuple(_size(dimension, sizes) for dimension in dimensions)
             if n_elements := math.prod(shape):
