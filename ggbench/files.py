@@ -35,15 +35,12 @@ def written_aside(path: Path) -> Iterator[Path]:
     It is held meanwhile; what killed processes left there is removed first.
     """
     _remove_left(path.parent)
+    aside = path.with_name(f".{os.urandom(8).hex()}{PART_SUFFIX}")
+    aside.touch(exist_ok=False)
     with contextlib.ExitStack() as stack:
-        while True:
-            aside = path.with_name(f".{os.urandom(8).hex()}{PART_SUFFIX}")
-            aside.touch(exist_ok=False)
-            stack.callback(aside.unlink, missing_ok=True)
-            with contextlib.suppress(OSError):  # without such locks, another process may remove it
-                stack.enter_context(held(aside))
-            if aside.exists():  # not taken for one that nobody holds, before it was held
-                break
+        stack.callback(aside.unlink, missing_ok=True)
+        with contextlib.suppress(OSError):  # without such locks, another process may remove it
+            stack.enter_context(held(aside))
         yield aside
 
 

@@ -93,22 +93,18 @@ def imported_answer(kept: Sequence[Kept]) -> Answer:
 def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
     """Store all runs or none; those already stored are left unchanged. Raises StoreError."""
     update_facts(store)  # which may take long, before others have to wait
-    with store.alone():
-        update_facts(store)
-        return _keep(store, runs)
-
-
-def _keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
     there: dict[str, int] = {}
     kept = []
-    for imported in runs:
-        sha256 = imported.mark.content_sha256
-        run_id = there.get(sha256) or _stored_as(store, imported)
-        is_new = run_id is None
-        if run_id is None:
-            run_id = store.add(imported.run, imported.chunks, imported.observations)
-        there[sha256] = run_id
-        kept.append(Kept(imported, run_id, is_new))
+    with store.alone():
+        update_facts(store)
+        for imported in runs:
+            sha256 = imported.mark.content_sha256
+            run_id = there.get(sha256) or _stored_as(store, imported)
+            is_new = run_id is None
+            if run_id is None:
+                run_id = store.add(imported.run, imported.chunks, imported.observations)
+            there[sha256] = run_id
+            kept.append(Kept(imported, run_id, is_new))
     return kept
 
 

@@ -378,6 +378,3 @@ class Recorder:
             self._store = self.run_id = None
         except StoreError as error:
             self.store_error, self._tried_at = error, time.monotonic()
-        finally:
-            if self._store is not None:
-                self._store.wait_at_most()

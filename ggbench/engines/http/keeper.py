@@ -15,10 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import psutil
+from typing import IO
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 """Source: prctl(2)."""
@@ -48,8 +45,8 @@ class KeptProgram:
         import psutil
 
         sizes = {}
-        for each in _below(self._keeper.pid):
-            with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error):
+            for each in psutil.Process(self._keeper.pid).children(recursive=True):
                 sizes[each.pid] = each.memory_info().rss
         return max(sizes, key=sizes.__getitem__, default=None)
 
@@ -70,26 +67,12 @@ class KeptProgram:
         self.wait()
         self._keeper.kill()
         self._keeper.wait()
-        _kill_session(self._keeper.pid)
+        import psutil
 
-
-def _below(pid: int) -> list[psutil.Process]:
-    import psutil
-
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
-
-
-def _kill_session(leader: int) -> None:
-    """Kill what a keeper left that was itself killed."""
-    import psutil
-
-    for pid in psutil.pids():
-        with contextlib.suppress(OSError):
-            if os.getsid(pid) == leader:
-                os.kill(pid, signal.SIGKILL)
+        for pid in psutil.pids():  # left by a keeper that was itself killed
+            with contextlib.suppress(OSError):
+                if os.getsid(pid) == self._keeper.pid:
+                    os.kill(pid, signal.SIGKILL)
 
 
 def main(command: list[str]) -> None:
@@ -129,7 +112,7 @@ def _end_adopted() -> None:
             if not pid:
                 import psutil
 
-                for each in _below(os.getpid()):
+                for each in psutil.Process().children(recursive=True):
                     with contextlib.suppress(psutil.Error):
                         each.kill()
                 os.waitpid(-1, 0)

@@ -23,7 +23,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError, UnknownName
 from ggbench.locks import held
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.store.connection import BUSY_TIMEOUT_S, as_store_errors, open_connection, writing
+from ggbench.runs.store.connection import as_store_errors, open_connection, writing
 from ggbench.runs.store.facts import FactsTable
 from ggbench.runs.store.runs import (
     RUNNING,
@@ -97,7 +97,7 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def wait_at_most(self, seconds: float = BUSY_TIMEOUT_S) -> None:
+    def wait_at_most(self, seconds: float) -> None:
         """Let a write wait this long for another program's."""
         self._connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
 
@@ -203,10 +203,6 @@ class Store:
         self._mark_interrupted()
         sql = "SELECT id, state, n_samples FROM runs ORDER BY id DESC LIMIT ?"
         return tuple(map(tuple, self._select(sql, (limit,))))
-
-    def models(self) -> tuple[str, ...]:
-        """Return the MODEL of all runs, each once, sorted."""
-        return tuple(row[0] for row in self._select("SELECT DISTINCT model FROM runs ORDER BY model", ()))
 
     def count_runs(self) -> tuple[int, int, int]:
         """Return the number of runs, the number in progress, and the newest id.
