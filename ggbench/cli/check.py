@@ -23,6 +23,7 @@ from ggbench.paths import path_exists
 if TYPE_CHECKING:
     from ggbench.engines.llama.command_line import CommandLine
     from ggbench.models.reference import ModelRef
+    from ggbench.sizing.dry_allocator import DryAllocator
 
 
 @click.command()
@@ -41,7 +42,7 @@ def _settings(memory: BudgetOptions, setup: LlamaConfig) -> tuple[BudgetOptions,
     ggbench check < start.sh
     """,
 )
-@click.argument("words", nargs=-1, metavar="[LINE] [MODEL] [QUANT]")
+@click.argument("words", nargs=-1, metavar="[LINE|-] [MODEL] [QUANT]")
 @budget_options
 @no_measure_option
 @offline_option
@@ -79,8 +80,11 @@ def command(
         setup = replace(setup, tensor_split=())
     draft = find_draft(memory.draft, setup, hub)
     budget = replace(budget, draft=draft and draft.to_run)
-    with dry_allocator(launch_engine(setup), setup, budget, draft) as allocator:
-        checked = check_line(line, target, budget, setup, allocator, memory.given)
+
+    def allocate(setup: LlamaConfig) -> DryAllocator:
+        return dry_allocator(launch_engine(setup), setup, budget, draft)
+
+    checked = check_line(line, target, budget, setup, allocate, memory.given)
     notes = (stand_in, *unused_options(idle, (*line.uncounted, *uncounted)))
     if output.as_json:
         output.record(CHECK, check_record(checked, budget, notes))
@@ -90,9 +94,9 @@ def command(
 
 
 def _line_of(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return the pasted line, from stdin without one, and MODEL and QUANT; words without quotes are one line."""
-    if not words:
-        return sys.stdin.read(), ()
+    """Return the pasted line, from stdin without one or for `-`, and MODEL and QUANT; bare words are one line."""
+    if words[:1] in ((), ("-",)):
+        return sys.stdin.read(), words[1:]
     if len(words) == 1 or any(each.isspace() for each in words[0]):
         return words[0], words[1:]
     return shlex.join(words), ()

@@ -1,15 +1,27 @@
 """`ggbench check`: verdicts and findings of pasted commands, by llama.cpp's own allocator, and what it refuses."""
 
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from msgspec.structs import replace
 
+from ggbench.cli.main import cli
+from ggbench.engines.llama.command_line import parse_command
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.llama
 
+LINES = tomllib.loads((Path(__file__).parents[1] / "data/command_lines.toml").read_text("utf-8"))["line"]
+ALSO = {
+    "unused_room": {"unused_room", "unused_context", "cache_without_need"},
+    "no_effect": {"main_gpu", "no_windows", "dense", "clamped", "undrafted", "no_tensor", "covered", "gone"},
+}
+"""Findings of the program that an expert's words may mean, where they are not its own."""
+QUICK = (7, 10, 12, 19)
 CARD = ("--gpu", "rtx-3060", "--ram", "64GiB@50GB/s")
 
 
@@ -41,6 +53,35 @@ def test_what_an_expert_would_find(ggbench: Run, line: str, gpu: str, code: int,
     ran = ggbench("check", f"llama-server {line}", "--gpu", gpu, "--ram", "64GiB@50GB/s", "--json")
     assert ran.code == code, ran.err
     assert found <= kinds(ran.json) and (found or not ran.json["findings"])
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(each, marks=() if n in QUICK else pytest.mark.slow) for n, each in enumerate(LINES)]
+)
+def test_a_line_of_a_public_thread_is_judged_as_by_an_expert(ggbench: Run, line: dict[str, Any]) -> None:
+    """It fits if the expert says so, and what the expert names is among the findings."""
+    machine = [word for name in ("gpu", "ram") if line.get(name) for word in (f"--{name}", line[name])]
+    ran = ggbench("check", line["line"], line["model"], line["quant"], *machine, "--json")
+    assert ran.code == (3 if line["verdict"] == "too_large" else 0), ran.err
+    assert bool(ran.json["adapted"]) is (line["verdict"] == "auto")
+    keys = {key for _, key in kinds(ran.json)}
+    assert all(keys & ALSO.get(each, {each}) for each in line["findings"]), keys
+    assert len(ran.json["findings"]) <= 7
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_pasted_line_is_to_plan_what_the_same_options_of_ggbench_are(line: dict[str, Any]) -> None:
+    """The same values of all options, hence the same document."""
+    plan = cli.get_command(click.Context(cli), "plan")
+    assert plan is not None
+    parsed = parse_command(line["line"])
+    named = ("--model", "--hf-repo", "--cache-ram", "--no-mmproj-auto", "--mmproj")
+    pasted = [word for each in parsed.given if each.name not in named for word in each.words]
+    own, _ = replace(parsed, given=tuple(each for each in parsed.given if each.name not in named)).words(
+        {flag for param in plan.params for flag in param.opts}
+    )
+    ours, theirs = (plan.make_context("plan", ["m", "q", *words]).params for words in (own, pasted))
+    assert ours == theirs
 
 
 def test_the_better_command_is_better(ggbench: Run) -> None:

@@ -46,7 +46,7 @@ MOST_FINDINGS = 7
 _CLEAR_GAIN = 1.03
 """Ratio of expected speeds of one file on one machine from which a change is named."""
 _MUCH_BYTES = 64 * MIB
-_MUCH_LONGER = 1.5
+_MUCH_LONGER, _LITTLE = 1.5, 0.75
 _AUTO_SLOTS = 4
 _FIT_MARGIN_MIB, _FIT_CTX = 1024, 4096
 """`fit_params_target` and `fit_params_min_ctx` in common.h."""
@@ -104,16 +104,19 @@ def check_line(
     target: Target,
     budget: Budget,
     given: LlamaConfig,
-    allocator: DryAllocator,
+    allocate: Callable[[LlamaConfig], DryAllocator],
     options: tuple[tuple[str, str], ...] = (),
 ) -> Checked:
-    """Return what a command does whose setup is `given` by `server_setup`; `options` are of the command of its row.
+    """Return what a command does whose setup is `given` by `server_setup`; `allocate` starts the allocator for it,
+    and `options` are of the command of its row.
 
     Raises GgbenchError if the model cannot be planned, or llama.cpp refuses the setup.
     """
     file = target.header()
     setup, idle = _applied(line, given, file)
-    with Planners(allocator, PlanRequest(budget, setup, options)) as planners, contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as opened:
+        allocator = opened.enter_context(allocate(setup))
+        planners = opened.enter_context(Planners(allocator, PlanRequest(budget, setup, options)))
         store = None
         if has_runs():
             with contextlib.suppress(StoreError):
@@ -167,6 +170,10 @@ def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[Ll
             drop(f"-ot {override}", "no_tensor")
             kept = tuple(each for each in setup.override_tensor if each != override)
             setup = replace(setup, override_tensor=kept)
+    if line.last("--main-gpu") and setup.split_mode != "none":
+        drop(f"-mg {line.value('--main-gpu')}", "main_gpu")
+    if line.last("--model-draft", "--hf-repo-draft") and not line.value("--spec-type"):
+        drop(" ".join(line.last("--model-draft", "--hf-repo-draft").words[:1]), "undrafted")  # type: ignore[union-attr]
     if setup.mtp and not file.n_layer_nextn:
         drop("--spec-type draft-mtp", "no_mtp")
         setup = setup.undrafted()
@@ -219,8 +226,8 @@ class _Search:
     def all(self) -> Iterator[Finding]:
         """Yield the findings; each step starts from the best so far."""
         steps: Sequence[Callable[[], Iterator[Finding]]] = (
-            self._cells, self._flash_attn, self._remedies, self._slots, self._cache, self._batch, self._placement,
-            self._room, self._threads, self._prompt_cache,
+            self._cells, self._windows, self._flash_attn, self._remedies, self._slots, self._cache, self._batch,
+            self._placement, self._room, self._threads, self._prompt_cache,
         )  # fmt: skip
         for step in steps:
             yield from step()
@@ -253,6 +260,10 @@ class _Search:
         values: dict[str, str | int] = {"trained": trained, "freed": _size(self._freed(capped))}
         yield Finding("wastes", f"-c {self.best.context.n_ctx}", "beyond_training", values)
         self.best = capped
+
+    def _windows(self) -> Iterator[Finding]:
+        if self.best.setup.swa_full and self.best.context.swa_cells is None:
+            yield Finding("idle", "--swa-full", "no_windows")
 
     def _flash_attn(self) -> Iterator[Finding]:
         if self.best.setup.flash_attn != "off":
@@ -303,41 +314,48 @@ class _Search:
                 self.best = alone
 
     def _cache(self) -> Iterator[Finding]:
-        """Yield a quantized cache where one in f16 fits as well."""
-        setup = self.best.setup
-        if {setup.type_k, setup.type_v} <= UNQUANTIZED or self.best.placement.is_split:
-            return
-        found = self._tried(type_k="f16", type_v="f16")
+        """Yield a quantized cache where a finer one fits as well."""
+        given = self.best.setup.type_k, self.best.setup.type_v
+        was = self._cache_loss(given)
+        finer = [each for each in ("f16", "q8_0") if self._cache_loss((each, each)) < was]
+        found = next(filter(None, (self._tried(type_k=each, type_v=each) for each in finer)), None)
         if found is None:
             return
-        loss = expected_cache_loss(
-            self.target.model, self.fitter.file.architecture, (setup.type_k, setup.type_v)
-        )
-        subject = f"-ctk {setup.type_k} -ctv {setup.type_v}"
-        yield Finding(
-            "wastes",
-            subject,
-            "cache_without_need",
-            {"left": _size(found.left_bytes), "loss": f"{loss.value:.2g}"},
-        )
-        self.best = found
+        now = found.setup.type_k
+        losses = {"now": format_number(self._cache_loss((now, now)), 2), "was": format_number(was, 2)}
+        values = {"type": now, "left": _size(found.left_bytes), **losses}
+        yield Finding("wastes", f"-ctk {given[0]} -ctv {given[1]}", "cache_without_need", values)
+        if not found.placement.is_split:  # else experts or layers gain more by the room
+            self.best = found
+
+    def _cache_loss(self, types: tuple[str, str]) -> float:
+        return expected_cache_loss(self.target.model, self.fitter.file.architecture, types).value
 
     def _batch(self) -> Iterator[Finding]:
         """Yield a batch that copies experts to a GPU more often than it needs to."""
         setup, file = self.best.setup, self.fitter.file
-        if not file.n_expert or not self.best.placement.is_split or setup.n_ubatch >= LARGE_UBATCH:
+        if not file.n_expert or not self._copies_experts or setup.n_ubatch >= LARGE_UBATCH:
             return
         larger = {"n_ubatch": LARGE_UBATCH, "n_batch": max(LARGE_UBATCH, setup.n_batch)}
-        found = self._tried(**larger) or self._unplaced(replace(setup, **larger))
-        if found is None or not found.is_enough:
-            return
-        before, after = self._prompt_ms(self.best), self._prompt_ms(found)
-        is_slower = (self._gain(found) or 1.0) < 1 / _CLEAR_GAIN
-        if before is None or after is None or before / after < _CLEAR_GAIN or is_slower:
-            return
-        values = {"was": f"-ub {setup.n_ubatch}", "ratio": f"{before / after:.1f}"}
-        yield Finding("gains", f"-ub {LARGE_UBATCH}", "small_ubatch", values, before / after)
-        self.best = found
+        before = self._prompt_ms(self.best)
+        for found in (
+            self._tried(**larger),
+            self._unplaced(replace(setup, **larger)),
+            self._tried(**larger, type_k="q8_0", type_v="q8_0"),
+        ):
+            after = None if found is None else self._prompt_ms(found)
+            if found is None or not found.is_enough or before is None or after is None:
+                continue
+            if before > _CLEAR_GAIN * after and (self._gain(found) or 1.0) * _CLEAR_GAIN > 1:
+                subject = " ".join(changed_flags(found.setup, setup))
+                values = {"was": f"-ub {setup.n_ubatch}", "ratio": f"{before / after:.1f}"}
+                yield Finding("gains", subject, "small_ubatch", values, before / after)
+                self.best = found
+                return
+
+    @property
+    def _copies_experts(self) -> bool:
+        return self.best.placement.is_split and not self.fitter.budget.is_unified
 
     def _prompt_ms(self, fit: Fit) -> float | None:
         curves = expected_curves(fit.placement, self.runs)
@@ -350,15 +368,19 @@ class _Search:
         if not setup.places_tensors:
             return
         found = self._unplaced(setup)
+        is_unified = self.fitter.budget.is_unified
+        if is_unified and found is not None and (longest := self.fitter.longest(found)):
+            found = self.fitter.sized(replace(found.setup, n_ctx=min(longest, found.context.n_ctx)))
         gain = None if found is None else self._gain(found)
         if found is None or not found.is_enough or gain is None or gain < _CLEAR_GAIN:
             return
-        subject = " ".join(changed_flags(found.setup, self.fit.setup, _PLACES))
-        subject = subject or f"without {' '.join(changed_flags(self.fit.setup, found.setup, _PLACES))}"
-        key = "experts_in_main_memory" if self.fitter.budget.is_unified else "unused_room"
+        key = "experts_in_main_memory" if is_unified else "unused_room"
+        subject = " ".join(changed_flags(found.setup, setup, (*_PLACES, "n_ctx")))
+        left_out = [] if subject else changed_flags(setup, found.setup, _PLACES)
         values = {"now": _speed(self.speed(found)), "was": _speed(self.speed(self.fit))}
-        yield Finding("gains", subject, key, values, gain)
-        self.best = found
+        yield Finding("gains", subject or f"without {' '.join(left_out)}", key, values, gain)
+        if found.context.n_ctx == self.best.context.n_ctx:
+            self.best = found
 
     def _room(self) -> Iterator[Finding]:
         """Yield the context that fits too, where all is on GPUs and a part of them stays unused."""
@@ -386,7 +408,7 @@ class _Search:
             return
         limit_bytes = CACHE_RAM_BYTES if not given.isdecimal() else int(given) * MIB
         left_bytes = max(0, host.left_bytes or 0)
-        if left_bytes < limit_bytes or given == "-1":
+        if left_bytes < _LITTLE * limit_bytes or given == "-1":
             room_mib = left_bytes // MIB // 1024 * 1024
             values = {"limit": _size(limit_bytes), "left": _size(left_bytes)}
             yield Finding("bites", f"-cram {room_mib}", "endless" if given == "-1" else "prompt_cache", values)

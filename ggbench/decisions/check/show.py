@@ -35,7 +35,7 @@ def check_answer(checked: Checked, budget: Budget, notes: tuple[str, ...] = ()) 
         _verdict(checked),
         checked.better,
         [
-            Facts(findings or [("", say("check.nothing"))]),
+            Facts(findings) if findings else say("check.nothing"),
             Table(DEVICE_FIGURES, row.devices, say("check.by_device", quant=_model(checked))),
         ],
         [*notes, assumed_memory(budget, [row]), estimated_from(budget, [row])],

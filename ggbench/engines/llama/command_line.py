@@ -21,7 +21,7 @@ from ggbench.engines.llama.config import FALSE, TRUE, LlamaConfig
 from ggbench.engines.llama.flags import UNSET, changed_flags
 from ggbench.errors import UnknownName, UsageError
 from ggbench.fields import defaults_of, options_of
-from ggbench.text import shorten
+from ggbench.text import shell_path, shorten
 
 _MOST_CHARACTERS = 20_000
 _FLASH_ATTN = "--flash-attn"
@@ -34,6 +34,7 @@ _UNCOUNTED = frozenset({
     "--no-op-offload", "--override-kv", "--lazy-mode", "--mmproj-device", "--no-mmproj-offload", "--numa",
 })  # fmt: skip
 """Options that concern memory or speed, by their last spelling, and that no plan counts."""
+_SECRETS = ("--api-key", "--hf-token")
 _DRAFTS_BY_MODEL = ("none", "draft-simple", "draft-mtp")
 
 
@@ -86,7 +87,8 @@ class Given(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        return (self.flag, *self.values)
+        """It as typed, without a key or a token."""
+        return self.flag, *("***" if self.name in _SECRETS else each for each in self.values)
 
 
 @functools.cache
@@ -274,7 +276,7 @@ class CommandLine(msgspec.Struct, frozen=True):
         for each in self.given:
             words = [] if each.name in (*_MODELS, *_APART) else own_words(each, own)
             found += words or []
-            if words is None and each.name not in _UNCOUNTED:
+            if words is None and each.name not in _UNCOUNTED and not each.gone:
                 idle.append(each.flag)
         return found, list(dict.fromkeys(idle))
 
@@ -292,7 +294,15 @@ class CommandLine(msgspec.Struct, frozen=True):
             elif field not in fields and not each.is_gone and each.name != "--load-mode":
                 kept += each.words
         base = replace(LlamaConfig(), n_gpu_layers=UNSET, n_seq_max=0)
-        return shlex.join([*self.program, *kept, *changed_flags(after, base, fields)])
+        return " ".join(map(_quoted, [*self.program, *kept, *changed_flags(after, base, {*fields, "mmap"})]))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for a POSIX shell, but for `~` and the variables in it, which were not the user's to spell out."""
+    if "$" in word:
+        escaped = re.sub(r'(["`\\])', r"\\\1", word)
+        return f'"{escaped}"'
+    return shell_path(word)
 
 
 _OF_EXPERTS = {"cpu_moe", "n_cpu_moe", "override_tensor"}

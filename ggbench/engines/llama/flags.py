@@ -79,4 +79,6 @@ def changed_flags(
             words.append(joined(value))
         elif not isinstance(value, bool):
             words.append(str(ALL_LAYERS if field == "n_gpu_layers" and value < 0 else value))
-    return words if setup.load_mode == base.load_mode else [*words, "-lm", setup.load_mode]
+    if "mmap" in fields and setup.load_mode != base.load_mode:
+        words += ["-lm", setup.load_mode]
+    return words

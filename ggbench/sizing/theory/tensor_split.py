@@ -78,7 +78,9 @@ class TensorSplit:
     def _heads(self, layer: int) -> tuple[int, int]:
         """Return the elements of all heads of a layer, and of the least group of them that a device has whole."""
         file = self._file
-        block, width = _block(self._first_of(layer, "attn_output", "ssm_out", "attn_output_a")), file.head_dim_k
+        block, width = 1, file.head_dim_k
+        if file.tensors:  # the context of MTP layers has none
+            block = _block(self._first_of(layer, "attn_output", "ssm_out", "attn_output_a"))
         if f"blk.{layer}.ssm_out.weight" in self._named:
             keys = (f"{file.architecture}.ssm.{key}" for key in ("state_size", "group_count"))
             width, n_groups = (int(str(file.metadata.get(key, 1))) for key in keys)
