@@ -7,6 +7,7 @@ range and cached, so repeating a plan needs no network.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -294,6 +295,20 @@ def _other_quants(
         beside = resolve_headers(ModelRef("path", folder, label=sanitize(folder)), catalog=catalog)
         return tuple(each for each in beside if each.path and name_without_quant(each.path.name) == stem)
     return resolve_headers(ref.of_quants(), catalog=catalog)
+
+
+def drafts_beside(ref: ModelRef, hub: HubAccess) -> tuple[str, ...]:
+    """Return the MODEL arguments of the drafts in a model's folder, or in its repo as it was last listed."""
+    if ref.kind == "path":
+        variants = local_variants(ref.path if ref.path.is_dir() else ref.path.parent)
+        return tuple(shlex.quote(str(each.paths[0])) for each in variants if each.role == "draft")
+    from ggbench.hub.listing import cached_listing
+
+    known = load_catalog().find(ref.name)
+    repo = ref.name if known is None else known.repo or ""
+    listing = cached_listing(hub, repo)
+    drafts = () if listing is None else [each.name for each in listing.variants if each.role == "draft"]
+    return tuple(shlex.quote(f"{repo}:{name}") for name in drafts)
 
 
 def find_published(

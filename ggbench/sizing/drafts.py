@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import role
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
@@ -71,7 +72,7 @@ def check_rolls_back(file: ModelFile) -> None:
 
 def check_stands_alone(file: ModelFile) -> None:
     """Raise Unsupported for a draft head."""
-    if file.architecture in DRAFT_HEADS:
+    if role(file.name, file.metadata, file.tensors) == "draft":
         raise Unsupported(
             f"{sanitize(file.name)} is a draft head ({file.architecture}), which cannot be sized without its model",
             "give a stand-alone draft model, or measure it: ggbench speculate ... --engine llama-server",

@@ -12,7 +12,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.listing import list_repo
 from ggbench.models.disk import models_in_place
 from ggbench.models.reference import parse_model
-from ggbench.models.targets import resolve, resolve_headers
+from ggbench.models.targets import drafts_beside, resolve, resolve_headers
 from tests.fakes.hub import TestHub
 from tests.fakes.named_files import NAMED_FILES, NamedFile
 
@@ -80,5 +80,8 @@ def test_a_quant_of_a_model_is_not_that_of_its_draft(hub: TestHub) -> None:
     put(hub, repo)
     [target] = resolve(parse_model(repo, "q8_0"))
     assert target.published is not None and target.published.variant.name == "gemma-4-E2B-it-Q8_0"
+    list_repo(HubAccess.from_environment(), repo)
+    drafts = drafts_beside(parse_model(repo), HubAccess.from_environment())
+    assert f"{repo}:MTP/gemma-4-E2B-it-Q8_0-MTP" in drafts
     with pytest.raises(UsageError, match="no quant named 'bf16'"):
         resolve(parse_model(repo, "bf16"))

@@ -20,6 +20,7 @@ from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.record import N_CTX_TEXTS, AnsweredText, DraftedPair, SpeculateSettings
 from ggbench.experiments.speculate.texts import TEXTS
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import role
 from ggbench.runs.progress import PointMeasured
 from ggbench.runs.session import made_file, subject_of
 from ggbench.sizing.drafts import DRAFT_HEADS, check_drafts, check_pair
@@ -43,7 +44,8 @@ def spec_type_of(asked: str, draft: ModelFile | None, *, has_own_layers: bool) -
     if asked:
         return asked
     if draft is not None:
-        return DRAFT_HEADS.get(draft.architecture, "draft-simple")
+        is_head = role(draft.name, draft.metadata, draft.tensors) == "draft"
+        return DRAFT_HEADS.get(draft.architecture, "draft-mtp" if is_head else "draft-simple")
     if has_own_layers:
         return "draft-mtp"
     raise UsageError("there is nothing to draft with", "add --draft MODEL, --mtp, or --spec-type ngram-simple")

@@ -43,14 +43,10 @@ class SpeculateExperiment(Experiment):
             config.require(Speculate)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
-        """Raises UsageError also for a request without a draft."""
+        """Raises UsageError also for types of drafts that exclude each other."""
         super().check(setup, settings)
         assert isinstance(settings, SpeculateSettings)
         kind, has_own_layers = settings.spec_type, LlamaConfig.of(setup).mtp
-        if isinstance(settings, SpeculateRequest) and not (settings.draft or kind or has_own_layers):
-            hint = "name a smaller model of the same family: --draft MODEL"
-            served = "; with --engine llama-server, --mtp or --spec-type ngram-simple needs none"
-            raise UsageError("speculate needs a draft model", hint + served)
         if has_own_layers and kind not in ("", "draft-mtp"):
             raise UsageError(f"--mtp and --spec-type {kind} exclude each other", "omit one of them")
         if setup.unsupported(Speculate):
@@ -69,11 +65,15 @@ class SpeculateExperiment(Experiment):
     def jobs(
         self, request: Settings, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
     ) -> list[Job]:
-        """Raises like `find_file_or_twin`."""
+        """Raises UsageError for a request without a draft, naming those beside the model, and like `find_file_or_twin`."""
         from ggbench.models.reference import parse_model
-        from ggbench.models.targets import find_file_or_twin
+        from ggbench.models.targets import drafts_beside, find_file_or_twin
 
         assert isinstance(request, SpeculateRequest)
+        if not (request.draft or request.spec_type or LlamaConfig.of(setup).mtp):
+            named = next(iter(drafts_beside(ref, hub)), "MODEL, a smaller one of the same family")
+            served = "; with --engine llama-server, --mtp or --spec-type ngram-simple needs none"
+            raise UsageError("speculate needs a draft model", f"name one: --draft {named}{served}")
         draft = find_file_or_twin(parse_model(request.draft), hub) if request.draft else None
         return [Job(self, target, setup, request.settings, draft=draft) for target in targets]
 
