@@ -65,7 +65,7 @@ class SpeculateExperiment(Experiment):
     def jobs(
         self, request: Settings, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
     ) -> list[Job]:
-        """Raises UsageError for a request without a draft, naming those beside the model, and like `find_file_or_twin`."""
+        """Raises UsageError for a request without a draft, which names those beside, and like `find_file_or_twin`."""
         from ggbench.models.reference import parse_model
         from ggbench.models.targets import drafts_beside, find_file_or_twin
 
