@@ -110,7 +110,7 @@ class RepoListing(msgspec.Struct, frozen=True):
     commit: str
     """The commit that the revision resolved to, 40 hex digits."""
     variants: tuple[RepoVariant, ...]
-    """Models and drafts, largest first."""
+    """Models, then drafts, the largest first."""
     sidecars: tuple[RepoFile, ...]
     """Other GGUF files: projectors, importance matrices."""
     listed_at: str
@@ -137,14 +137,18 @@ class RepoSummary(msgspec.Struct, frozen=True):
 
 
 def group_variants(files: Iterable[RepoFile]) -> tuple[RepoVariant, ...]:
-    """Group files into variants, largest first; an incomplete variant lists its missing shards."""
+    """Group files into variants, models before drafts and largest first; an incomplete one lists its missing shards."""
     groups: defaultdict[str, list[RepoFile]] = defaultdict(list)
     for file in files:
         shard = parse_shard_name(file.path)  # splits into different counts stay separate
         groups[shard.sibling(shard.count) if shard else file.path].append(file)
     ordered = sorted(
         (sorted(shards, key=lambda file: file.path) for shards in groups.values()),
-        key=lambda shards: (-sum(file.n_bytes for file in shards), shards[0].path),
+        key=lambda shards: (
+            role(shards[0].path) != "model",
+            -sum(file.n_bytes for file in shards),
+            shards[0].path,
+        ),
     )
     counts = Counter(map(_shown_name, ordered))
     return tuple(_variant(shards, counts) for shards in ordered)

@@ -113,9 +113,13 @@ def _models(store: ModelStore, seen: set[_Identity]) -> list[LocalModel]:
                 found.append(_model(store.name, *each))
     except OSError as error:
         found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
-    return sorted(
-        found, key=lambda each: (each.name.lower(), each.is_draft, -(each.file_bytes or 0), each.paths)
-    )
+    return sorted(found, key=_place)
+
+
+def _place(model: LocalModel) -> tuple[object, ...]:
+    """Return a key that sorts by folder and name, drafts below the models of their folder."""
+    folder = str(model.paths[0].parent) if model.paths else ""
+    return folder, model.is_draft, model.name.lower(), -(model.file_bytes or 0), model.paths
 
 
 def _candidates(store: ModelStore) -> Iterator[_Candidate | LocalModel]:

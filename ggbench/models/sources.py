@@ -271,7 +271,7 @@ def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: 
     for quant in quants:
         matches = _matching(quant, variants)
         if not matches:
-            hint = f"{place} contains {list_variants(variants)}"
+            hint = f"{place} contains {list_variants([each for each in variants if each.role == 'model'])}"
             if canonical_quant(quant) in known_quants():
                 hint += f"; llama-quantize makes {canonical_quant(quant)} from a 16-bit file"
             raise UnknownName("quant", quant, (), hint)
