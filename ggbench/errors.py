@@ -7,7 +7,8 @@
     ├── NetworkError          4  the network or the Hub, including a repo that does not exist
     │   └── ServerTimeout     4  a server was silent for too long
     ├── BadFile               5  a file that is broken or not what it claims
-    │   └── Unsupported       5  a well-formed file that ggbench does not support
+    │   ├── Unsupported       5  a well-formed file that ggbench does not support
+    │   └── WrongProjector    5  a projector of another model
     ├── EngineFailed          6  llama.cpp or its worker failed
     │   ├── BindingFailed     6  the installed llama-cpp-python lacks what every model needs
     │   └── ServerFailed      6  a server answered with an error or with invalid data
@@ -96,6 +97,10 @@ class BadFile(GgbenchError):
 
 class Unsupported(BadFile):
     """A well-formed file whose architecture or types are not supported."""
+
+
+class WrongProjector(BadFile):
+    """A projector whose embeddings are not as wide as the model's."""
 
 
 class EngineFailed(GgbenchError):

@@ -202,8 +202,6 @@ def command(
         else:
             with reading_headers(output) as on_progress:
                 planned = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
-            if budget.projector is not None:
-                budget.projector.check([each.file for each in planned])
             asked = Competitors(of_planned(planned))
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
         pick = run_pick(asked, request, allocator, output)

@@ -31,7 +31,7 @@ from ggbench.show.plan import (
 )
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
-from ggbench.stats.intervals import ratio_interval
+from ggbench.stats.intervals import Expected, ratio_interval
 from ggbench.text import in_words
 from ggbench.units import format_bandwidth, format_bytes, format_ratio
 
@@ -69,6 +69,13 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
     speeds = [(row.expected, name) for name, row in on_each if row.fits and row.expected is not None]
     if len(speeds) < len(choice.fitting):
         return replace(choice, verdict=say("machines.any", **values))
+    return _compared(choice, speeds, values)
+
+
+def _compared(
+    choice: MachineChoice, speeds: Sequence[tuple[Expected, str]], values: dict[str, Value]
+) -> MachineChoice:
+    """Return which is the fastest, beginning with the one that was asked for."""
     asked, (first, *others) = speeds[0], sorted(speeds, key=lambda each: -each[0].value)
     is_asked = first is asked
     (speed, fastest), (second, other) = first, others[0] if is_asked else asked

@@ -35,8 +35,6 @@ def plan_model(
     If no row fits, `smaller` returns other quants whose files take at most a number of bytes. Raises
     GgbenchError for a single target that cannot be planned, and BadFile for a projector of another model.
     """
-    if request.budget.projector is not None:
-        request.budget.projector.check([each.file for each in targets])
     with Planners(allocator, request) as planners:
         rows = _estimated(targets, list(planners.plan(targets)), planners, request)
         alternative = None

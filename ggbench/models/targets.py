@@ -442,12 +442,16 @@ def _with_header(target: Target, reads: Mapping[str, ModelFile | GgbenchError], 
         if alone:
             raise
         return replace(target, reason=error.message)
-    label = None
-    if found is not None:
-        label = quant_label(found.variant.files[0].path, file.metadata)
-    elif target.path is not None:
-        label = quant_label(target.path.absolute(), file.metadata)
-    return replace(target, quant=label or target.quant, file=file)
+    return replace(target, quant=_label(target, file), file=file)
+
+
+def _label(target: Target, file: ModelFile) -> str:
+    """Return the quant by the header; a catalog model's is the one that was asked for."""
+    if target.published is not None:
+        return quant_label(target.published.variant.files[0].path, file.metadata) or target.quant
+    if target.path is None:
+        return target.quant
+    return quant_label(target.path.absolute(), file.metadata) or target.quant
 
 
 def _read_remote(

@@ -263,7 +263,7 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     """
     rows = [*plan.rows, *filter(None, [plan.alternative])]
     nearest = max(_misfits(plan.rows), key=lambda row: row.left_bytes or 0, default=None)
-    helped = max(filter(_is_helped, plan.rows), key=lambda row: row.weight_bytes or 0, default=nearest)
+    helped = _best_helped(plan.rows, nearest)
     largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     devices = () if largest is None else _apart(largest)
     front = rows if is_named or largest is None else _around(rows, rows.index(largest))
@@ -287,6 +287,11 @@ def _fitting(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 def _misfits(rows: Sequence[PlanRow]) -> list[PlanRow]:
     return [row for row in rows if row.fits is False]
+
+
+def _best_helped(rows: Sequence[PlanRow], nearest: PlanRow | None) -> PlanRow | None:
+    """Return the best of the quants that a change makes fit whole, or else the one nearest to fitting."""
+    return max(filter(_is_helped, rows), key=lambda row: row.weight_bytes or 0, default=nearest)
 
 
 def _is_helped(row: PlanRow) -> bool:

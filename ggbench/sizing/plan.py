@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import EngineEnded, Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BindingFailed, GgbenchError, UsageError
+from ggbench.errors import BindingFailed, GgbenchError, UsageError, WrongProjector
 from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
 from ggbench.gguf_file.quants import plain_quant
@@ -83,13 +83,13 @@ class Planners:
 
     def plan(self, variants: Sequence[Target]) -> Iterator[PlanRow]:
         """Yield a row for each variant. One that cannot be planned has a reason; if it is the only one, or for
-        BindingFailed, its error is raised.
+        BindingFailed and WrongProjector, its error is raised.
         """
         for variant in variants:
             try:
                 yield from self.rows(variant)
             except GgbenchError as error:
-                if len(variants) == 1 or isinstance(error, BindingFailed):
+                if len(variants) == 1 or isinstance(error, BindingFailed | WrongProjector):
                     raise
                 yield _failed(variant, self._request, Outcome.FAILED, error.message)
 
@@ -141,6 +141,8 @@ class Planners:
             file, request = variant.header(), self._request
             check_overrides(file, request.setup)
             budget = request.budget
+            if budget.projector is not None:
+                budget.projector.check(file)
             if budget.n_checkpoints:
                 each_bytes = _checkpoint_bytes(file, request.setup) or 0
                 budget = budget.beside_prompt_cache(budget.n_checkpoints * request.setup.n_seq_max * each_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import FlashAttn
-from ggbench.errors import BadFile, UsageError
+from ggbench.errors import BadFile, UsageError, WrongProjector
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import quant_label, role
@@ -63,13 +63,12 @@ class Projector(msgspec.Struct, frozen=True):
         """Memory to leave free for it."""
         return self.weight_bytes + self.compute_bytes
 
-    def check(self, models: Iterable[ModelFile | None]) -> None:
-        """Raise BadFile for a model with embeddings as wide as no tensor gives out, as llama-server refuses it."""
-        for model in filter(None, models):
-            if self.widths and model.n_embd and model.n_embd not in self.widths:
-                name = self.path.name if self.path is not None else self.url.rpartition("/")[2]
-                what = f"{sanitize(name)} is not a projector of {sanitize(model.name)}"
-                raise BadFile(f"{what}: none of its tensors is {model.n_embd} wide", _PUBLISHED)
+    def check(self, model: ModelFile) -> None:
+        """Raise WrongProjector if no tensor gives out embeddings as wide as the model's, as llama-server does."""
+        if self.widths and model.n_embd not in self.widths:
+            name = self.path.name if self.path is not None else self.url.rpartition("/")[2]
+            what = f"{sanitize(name)} is not a projector of {sanitize(model.name)}"
+            raise WrongProjector(f"{what}: none of its tensors is {model.n_embd} wide", _PUBLISHED)
 
 
 def read_projector(path: Path, flash_attn: FlashAttn = "auto") -> Projector:

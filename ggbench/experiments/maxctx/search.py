@@ -80,7 +80,7 @@ def _projector(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -
     if not settings.mmproj:
         return None
     projector = read_projector(Path(settings.mmproj), LlamaConfig.of(setup).flash_attn)
-    projector.check([file])
+    projector.check(file)
     return projector
 
 
