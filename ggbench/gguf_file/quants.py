@@ -92,10 +92,7 @@ def ftype_by_name(name: str) -> int:
     if number is None:
         if quant in IK_TYPES.values():
             raise Unsupported(f"{quant} is a type that only ik_llama.cpp has", IK_HINT)
-        error = UnknownName("quant", name, known_quants())
-        if "nearest" not in error.hint:
-            error.hint = "use llama.cpp's name of a quant, e.g. q4_k_m, q8_0 or iq4_xs; see: ggbench help names"
-        raise error
+        raise UnknownName("quant", name, known_quants(), listed_by="ggbench help names")
     return number
 
 

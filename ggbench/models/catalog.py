@@ -86,7 +86,8 @@ class Catalog(msgspec.Struct, frozen=True):
         return next((model for model in self.models if model.id == model_id.lower()), None)
 
     def model(self, model_id: str, *tags: str) -> CatalogModel:
-        """Return the model with this id, in any case; UnknownName has the nearest ids and how to search the Hub.
+        """Return the model with this id, in any case; UnknownName has those of the family, or the nearest ids and how to
+        search the Hub.
 
         Of `qwen3:14b`, as Ollama names it, the tag may be a part of the id.
         """
@@ -95,14 +96,10 @@ class Catalog(msgspec.Struct, frozen=True):
             return found
         error = UnknownName("model", model_id, (model.id for model in self.models), listed_by="ggbench models")
         error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
-        named = self.find("-".join((model_id, *tags)))
-        members = self.family(model_id)
-        if named is not None:
-            error.hint = f"in the catalog it is {named.id}"
-        elif members:
-            current = [each.id for each in members if not each.superseded_by]
-            listed = ", ".join(current or [each.id for each in members])
-            error.hint = f"it is a family of the catalog; choose one: {shorten(listed, _LONGEST_LIST)}"
+        members = self.family("-".join((model_id, *tags))) or self.family(model_id)
+        if members:
+            current = [each for each in members if not each.superseded_by] or members
+            error.hint = shorten(f"the catalog has {', '.join(each.id for each in current)}", _LONGEST_LIST)
         raise error
 
     def family(self, name: str) -> tuple[CatalogModel, ...]:

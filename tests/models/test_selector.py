@@ -170,7 +170,7 @@ def test_a_name_of_ollama_hints_at_the_catalog(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(GgbenchError) as caught:
         resolve(parse_model("qwen3:14b"), headers_only=True)
-    assert caught.value.hint.startswith("in the catalog it is qwen3-14b")
+    assert caught.value.hint.startswith("the catalog has qwen3-14b")
 
 
 def test_a_quant_needs_no_separators(make_file: MakeFile) -> None:
