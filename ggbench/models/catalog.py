@@ -86,7 +86,7 @@ class Catalog(msgspec.Struct, frozen=True):
         return next((model for model in self.models if model.id == model_id.lower()), None)
 
     def model(self, model_id: str, *tags: str) -> CatalogModel:
-        """Return the model with this id, in any case; UnknownName has those of the family, or the nearest ids and how to
+        """Return the model with this id, in any case; UnknownName has those of the family, or the nearest and how to
         search the Hub.
 
         Of `qwen3:14b`, as Ollama names it, the tag may be a part of the id.
