@@ -336,7 +336,7 @@ _ALIKE = 0.005
 _TYPICAL = {"ud-q2_k_xl": 1.03, "ud-q3_k_xl": 1.02, "ud-q4_k_xl": 1.01, "ud-q6_k_xl": 1.07, "ud-q8_k_xl": 1.11}
 """Sizes of Unsloth's mixtures, to those of the quants that they are named after: medians of 126 to 200 models.
 
-Nine in ten are within 8 %, of `ud-q8_k_xl` 16 %. Source: the listing of models.toml.
+Most are within 10 % of it, of `ud-q8_k_xl` within 16 %. Source: the listing of models.toml.
 """
 
 
