@@ -40,6 +40,7 @@ from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.session import run_context
 from ggbench.stats.intervals import Estimate
+from scripts import draft_reports
 from scripts.peer_figures import serving
 from scripts.peer_programs import Peers, find_or_build, peer_environment
 from scripts.whole_models import Residual
@@ -89,12 +90,14 @@ class Served:
 def main() -> int:
     """Predict and measure each pair, and print a row of the table for each time."""
     asked = _parser().parse_args()
+    if asked.reports:
+        return draft_reports.main(prints_costs=asked.costs)
     peers = find_or_build(asked.peers, logical_cpus(), None)
     os.environ.update(peer_environment())
     print("| pair | case | predicted ms/token | measured | off by | within its interval | mean length |")
     print("|---|---|---:|---:|---:|---|---:|", flush=True)
     found: list[Residual] = []
-    for name in asked.pairs:
+    for name in asked.pairs or PAIRS:
         pair = PAIRS[name]
         with _files(pair, remove=asked.remove) as (target, draft):
             for depth in asked.depths:
@@ -116,7 +119,11 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__)
-    made.add_argument("pairs", nargs="*", default=list(PAIRS), choices=[*PAIRS, []], help="default: all")
+    made.add_argument("pairs", nargs="*", default=[], choices=[*PAIRS, []], help="default: all")
+    made.add_argument("--reports", action="store_true", help="compare with published gains instead")
+    made.add_argument(
+        "--costs", action="store_true", help="with --reports, print the cost of a row on each device"
+    )
     made.add_argument("--peers", type=Path, help="folder of llama.cpp's programs; built if omitted")
     made.add_argument("--remove", action="store_true", help="delete the twins that this writes")
     made.add_argument("-k", type=_integers, default=KS, metavar="N,...")

@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
+from msgspec.structs import replace
 
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 TINY = Hyperparameters(
     architecture="qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=4, n_ff=512, n_vocab=1024, n_ctx_train=4096
 )
+
+DRAFTING = replace(
+    TINY, architecture="qwen35", n_head_kv=2, head_dim=64, n_rot=32, layer_pattern="M*", ssm_conv=4, ssm_state=64,
+    ssm_inner=256, ssm_n_head=4, ssm_n_group=4, n_layer_nextn=1,
+)  # fmt: skip
+"""A layer with a recurrent state, one with KV, and one that drafts."""
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -43,7 +43,7 @@ EXIT_CODES = (
     (ExitCode.PIPE_CLOSED, "stdout closed early, as in ggbench models | head"),
 )
 
-_SHOWING = re.compile(r"ggbench\.(show\..*|.*\.show|decisions\.machines|formats\.importing)")
+_SHOWING = re.compile(r"ggbench\.(show\..*|.*\.show|decisions\.(machines|drafting)|formats\.importing)")
 """Modules that define documents and figures."""
 
 

@@ -247,3 +247,7 @@ budget_options = as_record(
     projector_option,
 )
 """Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets `memory`, a BudgetOptions."""
+
+_MACHINE = ("gpu", "ram", "reserve")
+machine_options = as_record("memory", _record, _MACHINE, *field_options(BudgetOptions, _MACHINE))
+"""Add --gpu, --ram and --reserve alone, for what may be foreseen for a machine that is not here."""

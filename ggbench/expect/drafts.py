@@ -1,26 +1,51 @@
-"""The share of drafted tokens that a model accepts, before it is measured: what others published, by kind of draft."""
+"""What drafts are expected to gain before they are measured: how many a model accepts, and what a step then costs.
+
+A step drafts k tokens and verifies them in one batch. It yields L tokens and takes C times as long as a token without
+drafts, so the gain is L / C. L is what others published, by kind of draft and of text. C is reading the weights once,
+of a mixture those of the experts that the batch uses, drafting k times, and computing k more rows of a batch, which
+each backend does at a cost of its own: `scripts/speculate_residuals --reports` finds it, and leaves out each report.
+"""
 
 from __future__ import annotations
 
 import csv
+import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from ggbench.expect.cost_model import CPU
+from ggbench.expect.published_speed import device_kind, published_curve
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.published import data_text, reads_data
 from ggbench.models.published.selection import size_octaves
-from ggbench.stats.intervals import Estimate
-from ggbench.stats.speculation import acceptance_of
+from ggbench.sizing.placement import Placement
+from ggbench.stats.intervals import Estimate, ratio_interval, t_95
+from ggbench.stats.speculation import acceptance_of, mean_len
 
 _FEWEST = 5
 """Rows that a narrower choice must leave."""
 _NEAR_OCTAVES = 1.0
 """Models from half to twice the size are near."""
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "code": ("code", "coding", "HumanEval"),
+    "chat": ("chat", "prose", "question", "explanation", "writing", "short story", "MT-bench", "Alpaca"),
+}
+"""Kinds of text that a forecast is for, with how the tasks of published rows begin."""
+TOUCHED = 0.68
+"""The power of a batch's tokens that is the number of tokens which, choosing independently, use as many experts.
+
+The batch is of one text, so its tokens agree: `scripts/touched_experts` counts 1.55 times those of one token for 2,
+2.45 for 4 and 3.8 to 4.3 for 9, of 60 and of 128 experts; this has 1.6, 2.5 and 4.0.
+"""
+_MOST_K = 8
+_NEARLY = 0.9
+"""Share of the largest product of gains for code and chat that fewer drafted tokens are worth: each takes memory."""
 
 
 class AcceptanceRow(msgspec.Struct, frozen=True):
-    """A published acceptance of drafts; None or empty means not stated."""
+    """A published acceptance of drafts, what they gained, or both; None or empty means not stated."""
 
     kind: str
     """`draft` (a smaller model), `mtp`, `eagle` (EAGLE, EAGLE-2 and EAGLE-3), `dflash`, `medusa` or `ngram`."""
@@ -42,15 +67,30 @@ class AcceptanceRow(msgspec.Struct, frozen=True):
     date: str = ""
     printed: str = ""
     remark: str = ""
+    backend: str = ""
+    """llama.cpp's, if the speeds are of it."""
+    plain_tok_s: float | None = None
+    """Speed without drafts on the same machine."""
+    drafted_tok_s: float | None = None
+
+    @property
+    def length(self) -> float | None:
+        """Tokens of a step, as stated or by the share."""
+        if self.mean_len or self.n_draft is None or self.share is None:
+            return self.mean_len
+        return 1 + self.n_draft * self.share
 
     @property
     def acceptance(self) -> float | None:
         """The acceptance of a token after those before it that gives such steps; None if their most is unknown."""
-        if self.n_draft is None:
+        if self.n_draft is None or self.length is None:
             return None
-        drafted = None if self.share is None else 1 + self.n_draft * self.share
-        length = self.mean_len or drafted
-        return None if length is None else acceptance_of(length, self.n_draft)
+        return acceptance_of(self.length, self.n_draft)
+
+    @property
+    def gain(self) -> float | None:
+        """The speed with drafts over that without."""
+        return self.drafted_tok_s / self.plain_tok_s if self.drafted_tok_s and self.plain_tok_s else None
 
 
 @reads_data
@@ -69,24 +109,138 @@ def kind_of(spec_type: str) -> str:
     return "ngram" if spec_type.startswith("ngram") else _KINDS.get(spec_type, "draft")
 
 
-def expected_acceptance(kind: str, n_params: int | None = None, task: str = "") -> Estimate:
-    """Return the acceptance of a drafted token after those before it: the median of published rows, and their range.
+def rows_like(
+    rows: Iterable[AcceptanceRow], kind: str, n_params: int | None = None, task: str = ""
+) -> list[AcceptanceRow]:
+    """Return the rows that tell an acceptance, of the kind, then of the task, then of targets of half to twice the
+    size, as far as five are left; of a kind with fewer, those of all kinds. How many tokens are drafted hardly matters.
 
-    The rows are those of the kind, then of the task, then of targets of half to twice the size, as far as five are
-    left; of a kind with fewer they are those of all kinds.
+    A task is a key of `TASKS`, or how rows begin.
     """
-    found = [row for row in load_acceptances() if row.acceptance is not None]
+    found = [row for row in rows if row.acceptance is not None]
     for is_alike in (
         lambda row: row.kind == kind,
-        lambda row: row.task.startswith(task),
+        lambda row: row.task.startswith(TASKS.get(task, task)),
         lambda row: size_octaves(row.size, n_params) <= _NEAR_OCTAVES,
     ):
         narrower = [row for row in found if is_alike(row)]
         found = narrower if len(narrower) >= _FEWEST else found
-    return acceptance_of_rows(found)
+    return found
+
+
+def expected_acceptance(kind: str) -> Estimate:
+    """Return the acceptance of a drafted token after those before it: the median of such rows, and their range."""
+    return acceptance_of_rows(rows_like(load_acceptances(), kind))
 
 
 def acceptance_of_rows(rows: Iterable[AcceptanceRow]) -> Estimate:
     """Return the median of rows that tell an acceptance, and their range."""
     shares = [row.acceptance for row in rows if row.acceptance is not None]
     return Estimate(statistics.median(shares), min(shares), max(shares))
+
+
+def length_of_rows(rows: Iterable[AcceptanceRow], k: int) -> Estimate:
+    """Return the mean tokens of a step that drafts k at the median acceptance of at least two rows.
+
+    The interval is Student's for one more row, of the logarithm, within what a step can yield.
+    """
+    shares = [row.acceptance for row in rows if row.acceptance is not None]
+    value = mean_len(statistics.median(shares), k)
+    logs = [math.log(mean_len(share, k)) for share in shares]
+    factor = math.exp(t_95(len(logs) - 1) * statistics.stdev(logs) * math.sqrt(1 + 1 / len(logs)))
+    return Estimate(value, max(1.0, value / factor), min(k + 1.0, value * factor))
+
+
+class DraftStep(msgspec.Struct, frozen=True):
+    """A step that drafts k tokens, as it is expected."""
+
+    k: int
+    cost: Estimate
+    """Its time, in those of a token without drafts: it pays if it yields more tokens."""
+    lengths: dict[str, Estimate]
+    """Mean tokens that it yields, by kind of text."""
+
+    def gain(self, task: str) -> Estimate:
+        """Return the speed over that without drafts."""
+        length, cost = self.lengths[task], self.cost
+        ends = ratio_interval(length.value, (length.low, length.high), cost.value, (cost.low, cost.high))
+        return Estimate(length.value / cost.value, *ends)
+
+    @property
+    def pays(self) -> bool:
+        """Whether some kind of text is certainly faster."""
+        return any(self.gain(task).low > 1 for task in self.lengths)
+
+
+def draft_steps(
+    placement: Placement, draft: ModelFile, kind: str, n: int, *, is_here: bool, ks: Sequence[int] = ()
+) -> list[DraftStep]:
+    """Return the steps of each k at position n; empty if a speed is unknown.
+
+    `draft` is the draft model, or the model's own layers that draft (`mtp_model`). `ks` is 1 to 8 by default.
+    """
+    rows, found = load_acceptances(), list[DraftStep]()
+    n_params = placement.file.n_params
+    for k in ks or range(1, _MOST_K + 1):
+        least = least_cost(placement, draft, n, k, is_here=is_here)
+        if least is None:
+            return []
+        row = row_cost(placement)
+        cost = Estimate(*(least + k * each for each in (row.value, row.low, row.high)))
+        lengths = {task: length_of_rows(rows_like(rows, kind, n_params, task), k) for task in TASKS}
+        found.append(DraftStep(k, cost, lengths))
+    return found
+
+
+def best_step(steps: Sequence[DraftStep]) -> DraftStep:
+    """Return the step with the fewest tokens that gains nearly the most over all kinds of text."""
+    gains = [math.prod(step.gain(task).value for task in step.lengths) for step in steps]
+    return next(step for step, gain in zip(steps, gains, strict=True) if gain >= _NEARLY * max(gains))
+
+
+def least_cost(placement: Placement, draft: ModelFile, n: int, k: int, *, is_here: bool) -> float | None:
+    """Return the time in which a step reads what it needs, in that of a token without drafts; None if unknown."""
+    drafting = Placement(draft, placement.setup.undrafted().for_draft(), placement.devices, placement.host)
+    token, verified, drafted = (
+        published_curve(placed, is_here=is_here, n_tokens=n_tokens)
+        for placed, n_tokens in ((placement, 1.0), (placement, (k + 1) ** TOUCHED), (drafting, 1.0))
+    )
+    if token is None or verified is None or drafted is None:
+        return None
+    token_ms, verified_ms, drafted_ms = (each.step_ms_at(n).value for each in (token, verified, drafted))
+    return (verified_ms + k * drafted_ms) / token_ms
+
+
+_EXPERTS = "experts"
+"""Key of the cost of a mixture's rows, wherever it runs."""
+_ROW_COSTS: Mapping[str, Estimate] = {
+    "": Estimate(0.12, 0.00, 0.51),
+    "CPU": Estimate(0.40, 0.00, 0.90),
+    "CUDA": Estimate(0.11, 0.00, 0.29),
+    "Metal": Estimate(0.71, 0.24, 1.19),
+    "ROCm": Estimate(0.12, 0.00, 0.35),
+    "Vulkan": Estimate(0.10, 0.00, 0.22),
+    "Volta/CUDA": Estimate(0.31, 0.26, 0.37),
+    "Ampere/CUDA": Estimate(0.21, 0.00, 0.42),
+    "Blackwell/CUDA": Estimate(0.10, 0.04, 0.15),
+    "M3/Metal": Estimate(0.72, 0.46, 0.98),
+    "RDNA 3/Vulkan": Estimate(0.06, 0.00, 0.15),
+    "RDNA 3.5/Vulkan": Estimate(0.10, 0.01, 0.19),
+    "RDNA 4/Vulkan": Estimate(0.15, 0.00, 0.40),
+    _EXPERTS: Estimate(0.35, 0.00, 1.55),
+}
+"""What each further row of a small batch costs, in times of a token: of all devices, by backend, and by generation.
+
+Medians of reports, with Student's interval for one more, by `scripts/speculate_residuals --reports --costs`: the tokens
+of a step over the gain, less what it reads, for each drafted token. That of a CPU is of the machine in
+`scripts/EVIDENCE.md`.
+"""
+
+
+def row_cost(placement: Placement) -> Estimate:
+    """Return what each further row of a small batch costs on a placement's first device."""
+    kind = device_kind(placement.devices[0]) if placement.devices else CPU
+    keys = (f"{kind.generation}/{kind.backend}", kind.backend, "")
+    if placement.file.n_expert:
+        return _ROW_COSTS[_EXPERTS]
+    return next(_ROW_COSTS[key] for key in keys if key in _ROW_COSTS)

@@ -102,22 +102,24 @@ def _leans_on(kind: DeviceKind) -> dict[str, str]:
     return found or {_OTHERS: f"{counted(counts[_OTHERS], 'row')} of other devices"}
 
 
-def published_curve(placement: Placement, *, is_here: bool) -> SpeedCurve | None:
+def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.0) -> SpeedCurve | None:
     """Return the speed that others' rows of these devices, of their relatives and of CPUs let expect.
 
-    None if a bandwidth is unknown, or the bytes read.
+    A step reads the experts of `n_tokens` that choose them independently. None if a bandwidth is unknown, or the bytes
+    read.
     """
     # Rows with a quantized cache are too few to say what its kernels gain.
     placement = placement.with_cache("f16", "f16")
     try:
-        read = {n: placement.read_bytes(n) for n in speed_positions(placement)}
+        read = {n: placement.read_bytes(n, n_tokens) for n in speed_positions(placement)}
     except Unsupported:
         return None
     places = set().union(*read.values())
     if not places <= set(placement.bandwidths):
         return None
     kinds = {place: device_kind(memory) for place, memory in placement.memories if place in places - {HOST}}
-    step = _Step(placement, kinds, model_kind(placement.file), _n_threads(placement.setup, is_here=is_here))
+    threads = _n_threads(placement.setup, is_here=is_here)
+    step = _Step(placement, kinds, model_kind(placement.file), threads, n_tokens)
     rows: dict[str, str] = {}
     for kind in kinds.values():
         rows |= _leans_on(kind)
@@ -139,12 +141,13 @@ def _n_threads(setup: LlamaConfig, *, is_here: bool) -> int:
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """What decoding a token takes, whatever the position."""
+    """What decoding a batch takes, whatever the position."""
 
     placement: Placement
     kinds: Mapping[int, DeviceKind]
     model: ModelKind
     n_threads: int
+    n_tokens: float
 
     def time(self, read_bytes: Mapping[int, float]) -> Estimate:
         """Return the time [ms] of a step that reads these bytes from each memory."""
@@ -159,7 +162,7 @@ class _Step(msgspec.Struct, frozen=True):
         for place, n_bytes in read_bytes.items():
             rate = self.placement.bandwidths[place].bytes_per_s
             weights = self.placement.weights_read.get(place)
-            weight_bytes = 0.0 if weights is None else weights.read_bytes()
+            weight_bytes = 0.0 if weights is None else weights.read_bytes(self.n_tokens)
             n_layers = self._n_layers(place)
             if place == HOST:
                 n_params = 0.0 if weights is None else weights.parameters.active * weight_bytes / self.all_bytes

@@ -49,6 +49,8 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """Hub repo of the GGUF files; None if no official one is known."""
     file_pattern: Annotated[str, Meta(pattern=r"^[\w.-]*\{quant\}[\w.-]*\.gguf$")] | None = None
     """File name in `repo` with `{quant}` as a placeholder; shard numbers precede the suffix."""
+    mtp_repo: Annotated[str, Meta(pattern=f"^{HUB_REPO.pattern}$")] | None = None
+    """Hub repo of files with MTP layers, if those of `repo` lack them; None if none is known."""
     quants: tuple[_Quant, ...] = ()
     """Quants known to be in `repo`, lower case; empty if unknown."""
     file_bytes: dict[_Quant, _Bytes] = {}

@@ -21,7 +21,7 @@ from ggbench.show.figure import Figure, member
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize, shorten
-from ggbench.units import counted, format_percent
+from ggbench.units import counted, format_number, format_percent
 
 METRIC_FIGURES: Mapping[str, Figure[PublishedRow]] = {
     key: member(key, header, sanitize, f"{key}.printed", unit=unit) for key, header, unit in (
@@ -160,6 +160,8 @@ _ACCEPTANCES: Sequence[Figure[AcceptanceRow]] = (
         ("kind", "drafts", 0), ("target", "target", 0), ("draft", "draft", 4), ("task", "task", 2), ("n_draft", "k", 0),
     )),
     member("acceptance", "accepted", format_percent),
+    member("gain", "gain", format_number, unit="times", priority=1),
+    member("device", "on", priority=3),
 )  # fmt: skip
 
 

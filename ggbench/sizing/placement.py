@@ -345,14 +345,14 @@ class Placement:
         """
         return weights_by_place(self._file, self._read)
 
-    def read_bytes(self, n: float) -> dict[int, float]:
-        """Return the bytes that decoding the token at position n reads from each memory.
+    def read_bytes(self, n: float, n_tokens: float = 1) -> dict[int, float]:
+        """Return the bytes that decoding `n_tokens` at position n in one batch reads from each memory.
 
         Raises Unsupported if the cache or a tensor's size is unknown.
         """
         if self.theory is None:
             raise Unsupported(self.no_theory_reason, "")
-        read = {place: weights.read_bytes() for place, weights in self.weights_read.items()}
+        read = {place: weights.read_bytes(n_tokens) for place, weights in self.weights_read.items()}
         for place, cache in self.caches.items():
             read[place] = read.get(place, 0.0) + cache.read_bytes(n)
         return {place: n_bytes for place, n_bytes in read.items() if n_bytes}

@@ -69,7 +69,9 @@ def test_acceptances_of_drafts_are_listed_by_kind_and_row_by_row_with_their_plac
     short, whole = (ggbench("published", "--source", "acceptance", *more).out for more in ((), ("--why",)))
     kinds = {words[0]: words[1] for words in map(str.split, short.splitlines()) if len(words) == 9}
     rows = ggbench("published", "--source", "acceptance", "--json").json["acceptances"]
-    assert kinds["mtp"] == str(sum(row["kind"] == "mtp" and row["n_draft"] is not None for row in rows))
+    assert kinds["mtp"] == str(
+        sum(row["kind"] == "mtp" and bool(row["n_draft"] and (row["mean_len"] or row["share"])) for row in rows)
+    )
     assert all("".join(row["source"].split()) in "".join(whole.split()) for row in rows)
     assert "| mtp |" in ggbench("published", "--source", "acceptance", "--md").out
     both = ggbench("published", "--source", "acceptance", "--model", "qwen2.5-7b")

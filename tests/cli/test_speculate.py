@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.gguf_file.twin import cached_twin
 from tests.cli.conftest import FakeMachine, Run
+from tests.conftest import DRAFTING
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +33,7 @@ def test_a_measured_pair_in_json_and_as_text(ggbench: Run, tiny_twin: Path) -> N
 
 def test_the_draft_is_a_model_and_a_quant(ggbench: Run, tiny_twin: Path) -> None:
     ran = ggbench("speculate", tiny_twin, "--draft", "twin:qwen1.5-0.5b:q2_k")
-    assert ran.code == 2 and "the vocabularies of the draft qwen1.5-0.5b q2_k and of" in ran.err
+    assert ran.code == 5 and "the vocabularies of the draft qwen1.5-0.5b q2_k and of" in ran.err
 
 
 def test_without_a_draft_it_says_what_to_add(ggbench: Run, tiny_twin: Path) -> None:
@@ -65,3 +67,61 @@ def test_no_room_for_both(ggbench: Run, tiny_twin: Path) -> None:
 def test_a_published_model_is_not_downloaded(ggbench: Run, repo: str, tiny_twin: Path) -> None:
     ran = ggbench("speculate", repo, "q8_0", "--draft", tiny_twin, "-k", "3", "-d", "0", "--json")
     assert ran.code == 0 and ran.json["provenance"] == "twin" and ran.json["k"] == 3
+
+
+@pytest.fixture
+def drafting(tmp_path: Path) -> Path:
+    return cached_twin("drafting", DRAFTING, "q8_0", tmp_path)
+
+
+PLANNED = ("device_kv_bytes", "draft_bytes", "needed_bytes", "left_bytes", "planned_n_ctx")
+ELSEWHERE = ("--gpu", "rtx-3090", "--ram", "32GiB", "-c", "2k")
+
+
+@pytest.mark.llama
+def test_a_card_that_is_not_here_gets_gain_memory_and_command(ggbench: Run, drafting: Path) -> None:
+    """Of the model's own MTP layers; the memory is the plan's with and without them."""
+    ran = ggbench("speculate", drafting, *ELSEWHERE, "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    best = found["best"]
+    assert best in found["steps"] and [each["k"] for each in found["steps"]] == [*range(1, 9)]
+    with_drafts, plain = (
+        ggbench("plan", drafting, *ELSEWHERE, *words, "--json").json["rows"][0]
+        for words in (("--mtp", "--spec-draft-n-max", str(best["k"])), ())
+    )
+    for name, row in (("row", with_drafts), ("plain", plain)):
+        assert {key: found[name][key] for key in PLANNED} == {key: row[key] for key in PLANNED}
+    text = ggbench("speculate", drafting, *ELSEWHERE).out.splitlines()
+    assert text[0] == found["answer"] and f"--spec-draft-n-max {best['k']}" in text[0]
+    if found["llama_server"]:
+        assert text[1] == found["llama_server"] and "--spec-type draft-mtp" in text[1]
+    assert len(text) <= 20 and max(map(len, text[2:])) <= 100
+
+
+@pytest.mark.llama
+def test_given_numbers_of_drafted_tokens_are_the_only_ones(ggbench: Run, tiny_twin: Path, drafting: Path) -> None:
+    ran = ggbench("speculate", drafting, *ELSEWHERE, "-k", "2,5", "--json")
+    assert [each["k"] for each in ran.json["steps"]] == [2, 5]
+    pair = ggbench("speculate", tiny_twin, "--draft", tiny_twin, *ELSEWHERE, "-k", "3", "--json").json
+    assert pair["draft"] and pair["best"]["cost"]["value"] > 3, "a draft as large as its model"
+    assert pair["llama_server"] == "" and "does not pay" in pair["answer"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 5, "has no MTP layers"),
+        (("--draft", "gemma-3-1b:q2_k"), 5, "vocabularies"),
+        (("--mtp", "-d", "4k"), 2, "nothing is measured"),
+        (("--spec-type", "ngram-simple"), 2, "nothing is measured"),
+        (("-k", "0"), 2, "is out of range"),
+    ],
+)
+def test_what_cannot_be_foreseen_ends_in_one_line(
+    ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, said: str
+) -> None:
+    """Before an engine starts."""
+    monkeypatch.setattr("ggbench.experiments.speculate.ahead.launch_engine", None)
+    ran = ggbench("speculate", tiny_twin, *ELSEWHERE, *words)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (code, "", 2) and said in ran.err

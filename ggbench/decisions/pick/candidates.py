@@ -19,6 +19,7 @@ from ggbench.decisions.pick.turn import turn_speed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BindingFailed, GgbenchError
+from ggbench.expect.drafts import DraftStep, best_step, draft_steps
 from ggbench.expect.loss import UNQUANTIZED
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
@@ -26,6 +27,7 @@ from ggbench.expect.speed import expected_curves, expected_speed, speed_at
 from ggbench.models.targets import Target
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
+from ggbench.sizing.drafts import has_mtp, mtp_model
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import Planners, with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
@@ -119,6 +121,28 @@ class Finder:
         if not row.planned_n_ctx or own.probed_by is not None:
             return replace(own, row=row)
         return replace(own, row=row, max_n_ctx=row.used_of(row.planned_n_ctx))
+
+    def drafting(self, own: Candidate) -> tuple[DraftStep, int] | None:
+        """Return the best step with a candidate's MTP layers, and the bytes that they take.
+
+        None if they do not certainly pay for one user, or have no room, or something drafts already.
+        """
+        variant, setup = self._variants[own.name], own.setup
+        file, budget = variant.header(), self.request.budget
+        is_alone = setup.n_seq_max == 1 and not setup.mtp and budget.draft is None
+        if not is_alone or not has_mtp(file):
+            return None
+        placement = self._planners.placement(variant, setup)
+        steps = draft_steps(placement, mtp_model(file), "mtp", own.n_ctx, is_here=budget.is_here)
+        if not steps or not best_step(steps).pays:
+            return None
+        step = best_step(steps)
+        fitter = self._planners.fitter(variant)
+        plain, fit = (
+            fitter.fit(each)
+            for each in (setup, replace(setup, mtp=True, spec_draft_n_max=step.k))
+        )
+        return (step, fit.needed_bytes - plain.needed_bytes) if fit.is_enough else None
 
     def _rows(
         self, variant: Target, setup: LlamaConfig, caches: Sequence[KvCacheTypes] = (), *, by_line: bool = False

@@ -58,12 +58,14 @@ def decide(
         found = yield from _of_current(finder, asked) if asked.entries else finder.of_models(asked.models)
         if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
             raise finder.errors[0]
-        return recommend(
+        pick = recommend(
             found,
             request.needs,
             n_current=len(asked.entries),
             exactly=finder.exactly,
         )
+        best = pick.recommended
+        return pick if best is None else replace(pick, drafting=finder.drafting(best))
 
 
 def _of_current(finder: Finder, asked: Competitors) -> Steps:

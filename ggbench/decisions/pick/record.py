@@ -11,6 +11,7 @@ import msgspec
 
 from ggbench.decisions.pick.needs import Concern, Needs
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.expect.drafts import DraftStep
 from ggbench.expect.loss import NO_LOSS, added, cautious
 from ggbench.fields import joined
 from ggbench.models.targets import FileToRun
@@ -228,6 +229,9 @@ class Pick(msgspec.Struct, frozen=True):
     """Id of the current model to run where this one does not fit or is slow; empty for none."""
     twice: str = ""
     """Two of the described card that hold it where one does not, `rtx-3090x2`; empty for none."""
+    drafting: tuple[DraftStep, int] | None = None
+    """The best step with the MTP layers of the recommendation, and the bytes that they take; None if they do not
+    certainly pay, or do not fit."""
     n_current: int = 0
     """Current models of the catalog that competed, most of them by theory alone; 0 if the models were named."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ggbench.decisions.drafting import gains_text
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
@@ -66,10 +67,19 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
         assumed_memory(budget, [pick.best.row]),
         say("pick.instead", instead=pick.instead) if pick.instead else "",
         card_order(budget, pick.best.setup),
+        _drafting(pick),
         *of_commands,
         *(said(pick, each) for each in pick.mind),
     ]
     return tuple(filter(None, found))
+
+
+def _drafting(pick: Pick) -> str:
+    """Return what the model's MTP layers would gain, where they pay and fit."""
+    if pick.drafting is None:
+        return ""
+    step, n_bytes = pick.drafting
+    return say("pick.drafting", gains=gains_text(step), k=step.k, needed=format_bytes(n_bytes))
 
 
 def said(pick: Pick, reason: Reason) -> str:

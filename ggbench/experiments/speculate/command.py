@@ -1,9 +1,10 @@
-"""`ggbench speculate`: whether speculative decoding pays here, before the download."""
+"""`ggbench speculate`: whether speculative decoding pays, here or on a described machine, before the download."""
 
 from __future__ import annotations
 
 import click
 
+from ggbench.commands.budget_options import BudgetOptions, machine_options
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_drafts
 from ggbench.commands.measure_options import measuring_options
@@ -14,29 +15,29 @@ from ggbench.experiments.speculate.record import SpeculateRequest
 @click.command(
     cls=DocumentedCommand,
     examples="""
+    ggbench speculate qwen3.8-27b q4_k_m --gpu rtx-3090
     ggbench speculate qwen2.5-7b q4_k_m --draft qwen2.5-0.5b:q8_0
-    ggbench speculate qwen3.8-27b q4_k_m --mtp --engine llama-server
     ggbench speculate big.gguf --spec-type ngram-simple --engine llama-server
     """,
 )
 @settings_options(SpeculateRequest)
+@machine_options
 @measuring_options(load=load_options_of_drafts)
-def command(settings: SpeculateRequest, asked: MeasureRequest) -> None:
-    """Time steps of speculative decoding, and compute how many drafted tokens must be accepted for it to pay.
+def command(settings: SpeculateRequest, memory: BudgetOptions, asked: MeasureRequest) -> None:
+    """Say whether drafts pay: on a described machine by theory and published acceptance, here by measuring.
 
-    A step drafts k tokens, verifies them in one batch, and yields L tokens on average. It pays above the break-even L.
-    If both models are on this disk, they also generate texts, with and without the draft.
+    With --gpu nothing is loaded or downloaded but headers. MTP layers of the model draft, or those of --draft; the
+    answer is the gain for code and chat with the best --spec-draft-n-max (-k tries others), the memory that it takes,
+    and the longest context that it leaves. Exit code 3: it does not fit.
 
-    The break-even needs no trained weights: of a model that is not on this disk, a twin is written and measured. Which
-    L a draft reaches depends on the text: code and repetition reach more than prose. L counts the model's own token.
+    Without --gpu, steps of the pair are timed: each drafts k tokens, verifies them in one batch, and yields L tokens on
+    average, the model's own included. It pays above the break-even L, which needs no trained weights: of a model that
+    is not on this disk, a twin is written and measured. If both are, they also continue texts of several tasks, in turn
+    without and with the draft; the table says what was accepted and gained.
 
-    Steps follow llama-server with --spec-type draft-simple: the draft reads each verified batch again. The texts are
-    prose, code and a repetition at temperature 0, in turn without and with the draft; the table says what was accepted
-    and gained, and whether the text stayed the same.
-
-    With --engine llama-server, the server generates the texts, and its clock and counts are reported. Only it measures
-    recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type); of twins it shows
-    nothing.
+    Steps follow llama-server with --spec-type draft-simple: the draft reads each verified batch again. With --engine
+    llama-server, the server continues the texts, and its clock and counts are reported. Only it measures recurrent
+    models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type); of twins it shows nothing.
     """
     from ggbench.commands.budget_options import check_draft
     from ggbench.commands.measure_options import given_setup
@@ -47,6 +48,10 @@ def command(settings: SpeculateRequest, asked: MeasureRequest) -> None:
     from ggbench.models.targets import find_file_or_twin
 
     check_draft(settings.draft, asked.setup)
+    if memory.is_described:
+        from ggbench.experiments.speculate.ahead import foresee
+
+        raise click.exceptions.Exit(foresee(settings, asked, memory))
     given, hub = given_setup(EXPERIMENT, asked), asked.hub.access()
     EXPERIMENT.check(given, settings)
     asked.setup.check_program()

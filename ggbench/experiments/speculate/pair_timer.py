@@ -57,9 +57,8 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     depths = _checked_depths(target, draft, settings)
     setup = LlamaConfig.of(setup.holding(replace(settings, depths=depths).n_ctx_needed))
     _require_memory(session, target, draft, setup)
-    has_random_router = bool(target.n_expert) and not is_trained(session.target)
     subject = subject_of(session.draft, draft, setup.for_draft())
-    session.recorder.observe(DraftedPair(subject, has_random_router))
+    session.recorder.observe(DraftedPair(subject))
     draft_path = (yield from made_file(session.draft, session.cancel)).paths[0]
     yield from session.prepare_file()
     ending = yield from session.open(replace(setup, n_outputs_max=settings.most_drafted + 1), draft=draft_path)

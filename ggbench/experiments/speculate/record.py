@@ -23,7 +23,7 @@ MOST_ROUNDS = 5
 """Rounds over all steps, so that a slowdown of the machine affects all of them."""
 _MOST_DRAFTED = 64
 """The longest drafts that llama-server makes by default, those of `--spec-type ngram-mod`."""
-N_CTX_TEXTS = 512
+N_CTX_TEXTS = 1024
 """Tokens of the longest text with its prompt."""
 
 
@@ -119,8 +119,6 @@ class DraftedPair(msgspec.Struct, frozen=True):
 
     draft: Subject | None
     """None for drafts without a file, such as n-grams."""
-    has_random_router: bool = False
-    """Whether a twin's router chooses the experts: a trained one may need more or fewer of them for a batch."""
     spec_type: str = ""
     """Type of a server's drafts; empty if steps are timed."""
 
@@ -155,7 +153,7 @@ class DraftedText(msgspec.Struct, frozen=True):
     """A kind of text at temperature 0, generated without and with the draft in turn."""
 
     name: str
-    """`prose`, `code` or `repetition`."""
+    """`prose`, `code`, `tool call` or `summary`."""
     k: int | None
     """None for a server's default, or drafts by n-grams."""
     n_tokens: int

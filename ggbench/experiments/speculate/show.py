@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from ggbench.expect.drafts import expected_acceptance
 from ggbench.experiments.speculate.record import SpeculateResult, SpeculationCase, result_of
 from ggbench.experiments.speculate.verdict import best_case, drafting_line, needed_acceptance, verdict
 from ggbench.runs.run import Run
@@ -18,11 +19,10 @@ from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import CACHE_TYPES
 from ggbench.show.server_line import file_words
+from ggbench.stats.speculation import mean_len
 from ggbench.units import format_number, format_percent
 
-_LENS = (2.0, 3.0, 4.0)
-"""Mean tokens of a step for which a table has the speed-up."""
-_RULE = "Drafts pay above the break-even, in mean tokens of a step. x2 is the speed-up with steps of 2 tokens."
+_RULE = "Drafts pay above the break-even, in mean tokens of a step. The gain is that of a typical published acceptance."
 
 
 def _best(summary: QuantSummary) -> SpeculationCase | None:
@@ -117,12 +117,9 @@ _TEXTS = (
 _TURNS = "Continued at temperature 0, in turn without and with drafts"
 
 
-def _gain(length: float) -> Figure[SpeculationCase]:
-    """Return the speed-up with steps of this mean length."""
-    name = f"x{length:g}"
-    return Figure(
-        name, name, lambda case: case.step.speedup(length).value if length <= case.k + 1 else None, priority=1
-    )
+def _typical(case: SpeculationCase) -> float:
+    """Return the speed-up at a typical acceptance of draft models."""
+    return case.step.speedup(mean_len(expected_acceptance("draft").value, case.k)).value
 
 
 _CASES = (
@@ -132,7 +129,7 @@ _CASES = (
     member("step_ms", "step", path="step.times.step_ms", unit="ms", priority=3),
     member("break_even_len", "break-even", bounded_text, "step.break_even", unit="tokens"),
     Figure("break_even_acceptance", "accepted", needed_acceptance, format_percent),
-    *map(_gain, _LENS),
+    Figure("typical_gain", "gain", _typical, unit="times", priority=1),
 )
 
 

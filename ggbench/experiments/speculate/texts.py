@@ -11,7 +11,17 @@ from ggbench.experiments.speculate.record import AnsweredText, DraftedText
 from ggbench.models.targets import Target
 from ggbench.stats.intervals import geometric_mean
 
-_LIST = "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune. "
+_NOTES = (
+    "The library of the town stood beside the river for a hundred and twenty years. In the spring of the flood the "
+    "water rose to the second shelf of the ground floor, and the volunteers carried four thousand books up the "
+    "stairs in one night. The council then asked two engineers what a new building would cost, and one of them said "
+    "that the old one could be raised: its walls stand on oak piles, and forty jacks would lift it by the height of "
+    "a person within three weeks. The other wanted to build on the hill, where no flood comes, but also no bus. The "
+    "readers were asked; of every ten, seven wanted to stay by the river. So the house was lifted in the autumn, "
+    "four centimetres a day, while the reading room stayed open, and nobody noticed more than that the doors were "
+    "stiff. The work cost a third of what a new building would have cost, and the cellar, which had always been "
+    "wet, is now a hall for concerts. Two years later the river rose again, and the water passed below the floor.\n\n"
+)
 TEXTS = {
     "prose": PROMPT,
     "code": (
@@ -24,7 +34,17 @@ TEXTS = {
         "    return (ordered[middle - 1] + ordered[middle]) / 2\n"
         "\n\ndef variance(values):\n"
     ),
-    "repetition": f"The planets in order: {_LIST}The planets in order: {_LIST}The planets in order:",
+    "tool call": (
+        "Answer with one call as JSON.\n"
+        'Tool: {"name": "find_trains", "parameters": {"from": "string", "to": "string", "date": "YYYY-MM-DD", '
+        '"passengers": "integer"}}\n\n'
+        "User: Two of us go from Bern to Basel on 3 May 2027.\n"
+        'Call: {"name": "find_trains", "arguments": {"from": "Bern", "to": "Basel", "date": "2027-05-03", '
+        '"passengers": 2}}\n\n'
+        "User: I need a train from Geneva to Lausanne on 9 May 2027, and then four of us go on to Zurich.\n"
+        'Call: {"name": "find_trains", "arguments":'
+    ),
+    "summary": f"{_NOTES}The same story in three sentences:",
 }
 """Beginnings by kind of text: a draft meets a different share of each."""
 

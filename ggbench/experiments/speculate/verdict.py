@@ -15,17 +15,12 @@ from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import acceptance_of, best_step
 from ggbench.text import in_words
-from ggbench.units import format_number, format_percent
+from ggbench.units import format_percent
 
 
 def needed_acceptance(case: SpeculationCase) -> float | None:
     """Return the acceptance above which a case pays; None if not even full acceptance is enough."""
     return acceptance_of(case.step.break_even.value, case.k)
-
-
-def is_undecided(expected: Estimate, k: int) -> bool:
-    """Return whether a break-even, or a gain, of steps with k drafted tokens may be anything from 1 to k + 1."""
-    return expected.low <= 1 and expected.high > k + 1
 
 
 def verdict(found: SpeculateResult) -> str:
@@ -38,19 +33,16 @@ def verdict(found: SpeculateResult) -> str:
         return " ".join(_of_texts(found.texts))
     if not found.cases:
         return ""
-    return _of_case(best_case(found.at(found.depths[0])), found.pair.has_random_router)
+    return _of_case(best_case(found.at(found.depths[0])))
 
 
-def _of_case(case: SpeculationCase, has_random_router: bool) -> str:
-    """Return from which mean length steps pay; a trained router may need more or fewer experts than a twin's."""
+def _of_case(case: SpeculationCase) -> str:
+    """Return from which mean length steps pay."""
     share, even, gain = needed_acceptance(case), case.step.break_even, case.step.best_speedup
-    key, length = "pays", interval_text(even)
-    if is_undecided(even, case.k):
-        key, length = "unknown", format_number(even.value, 2)
-    elif has_random_router:
-        key = "random"
-    elif share is None:
+    key = "pays"
+    if share is None or (even.low <= 1 and even.high > case.k + 1):
         key = "never" if gain.high < 1 else "not_shown"
+    length = interval_text(even)
     return say(f"speculate.{key}", length=length, k=case.k, share=format_percent(share), gain=gain)
 
 
@@ -83,9 +75,7 @@ def _may_pay(found: SpeculateResult) -> bool:
     if found.texts and all(each.gain.high < 1 for each in found.texts):
         return False
     if found.cases:
-        return found.pair.has_random_router or any(
-            each.step.break_even.value < each.k + 1 for each in found.cases
-        )
+        return any(each.step.break_even.value < each.k + 1 for each in found.cases)
     return any(each.gain.low > 1 for each in found.texts)
 
 

@@ -1,0 +1,152 @@
+"""Whether drafting pays on a machine that need not be here: what it gains, the memory it takes, and how to start it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.pick.run_commands import RunSettings, shell_line
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
+from ggbench.expect.drafts import TASKS, DraftStep, best_step, draft_steps
+from ggbench.expect.machine_runs import MachineRuns
+from ggbench.expect.speed import expected_speed
+from ggbench.models.targets import Target
+from ggbench.show.answer import Answer, Facts, Table
+from ggbench.show.document import Document
+from ggbench.show.figure import Figure, facts_of, interval_text, member
+from ggbench.show.names import short_device
+from ggbench.show.plan import MACHINE_FIGURES
+from ggbench.show.words import say
+from ggbench.sizing.drafts import check_drafts, mtp_model
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan import Planners, PlanRequest
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.stats.intervals import Estimate
+from ggbench.text import sanitize
+from ggbench.units import format_bytes, format_length, format_number
+
+
+class Drafting(msgspec.Struct, frozen=True):
+    """A quant without and with drafts."""
+
+    draft: str
+    """Name of the draft model; empty for MTP layers."""
+    plain: PlanRow
+    """The plan without drafts, with the expected speed."""
+    row: PlanRow
+    """The plan with drafts."""
+    steps: tuple[DraftStep, ...]
+    best: DraftStep
+    llama_server: str = ""
+    """The command that drafts; empty if it does not certainly pay."""
+    answer: str = ""
+    """The sentence that says all this."""
+
+
+Allocators = Callable[[LlamaConfig, Target | None], DryAllocator]
+"""Starts the allocator of a setup and a draft model, if there is one."""
+
+
+def plan_drafting(
+    target: Target, draft: Target | None, request: PlanRequest, allocator: Allocators, ks: Sequence[int] = ()
+) -> Drafting:
+    """Plan a quant without drafts and with those of a draft model, or of its own MTP layers; `ks` as `draft_steps`.
+
+    Raises like `check_drafts`, before an allocator starts, and UsageError if the speed there is unknown.
+    """
+    file, setup, budget = target.header(), request.setup, request.budget
+    drafts = None if draft is None else draft.header()
+    check_drafts(drafts, file)
+    plain = _row(target, replace(request, setup=setup.undrafted()), allocator(setup.undrafted(), None))
+    placed, n = plain.setup or setup, plain.n_ctx_slot or 1
+    placement = Placement.of(file, placed, budget)
+    kind = "draft" if drafts else "mtp"
+    steps = draft_steps(placement, drafts or mtp_model(file), kind, n, is_here=budget.is_here, ks=ks)
+    if not steps:
+        raise UsageError("the speed of this memory is unknown", "give it: --gpu 24GiB@936GB/s")
+    best = best_step(steps)
+    drafting = replace(setup, n_ctx=placed.n_ctx, n_cpu_moe=placed.n_cpu_moe, spec_draft_n_max=best.k)
+    row = _row(target, replace(request, setup=drafting, places_experts=False), allocator(drafting, draft))
+    command = ""
+    if best.pays and target.to_run is not None:
+        drafter = None if draft is None else draft.to_run
+        backends = tuple(each.ggml_name.rstrip("0123456789") for each in budget.devices)
+        command = shell_line(RunSettings(target.to_run, drafting, backends, draft=drafter))
+    plain = replace(plain, expected=expected_speed(placement, MachineRuns(None, budget), n))
+    return Drafting(drafts.name if drafts else "", plain, row, tuple(steps), best, command)
+
+
+def _row(target: Target, request: PlanRequest, allocator: DryAllocator) -> PlanRow:
+    with allocator, Planners(allocator, request) as planners:
+        [row] = planners.plan([target])
+    return row
+
+
+def gains_text(step: DraftStep) -> str:
+    """Return `1.6 times (1.3–1.9) for code, 1.4 times (1.1–1.7) for chat`."""
+    gains = ((task, step.gain(task)) for task in step.lengths)
+    return ", ".join(
+        say("drafting.gain", gain=format_number(gain.value, 2), ends=_ends(gain), task=task)
+        for task, gain in gains
+    )
+
+
+def _ends(gain: Estimate) -> str:
+    return "–".join(format_number(each, 2) for each in (gain.low, gain.high))
+
+
+def drafting_answer(found: Drafting, budget: Budget) -> Answer:
+    """Return whether it pays and the command, the steps, and what it rests on."""
+    best, speed = found.best, found.plain.expected
+    key = "pays" if best.pays else "open"
+    if all(best.gain(task).high < 1 for task in TASKS):
+        key = "slows"
+    headline = say(
+        f"drafting.{key}",
+        what=say("drafting.draft", name=sanitize(found.draft)) if found.draft else "MTP",
+        device=short_device(budget.device),
+        gains=gains_text(best),
+        k=best.k,
+        memory=_memory_text(found),
+    )
+    facts = [("theory", say("drafting.theory")), *facts_of(MACHINE_FIGURES, budget)]
+    if speed is not None:
+        facts.insert(
+            0, ("without drafts", say("drafting.plain", tok_s=interval_text(speed), basis=speed.source))
+        )
+    table = Table(_STEPS, found.steps, style=lambda step: "bold" if step is best else "")
+    return Answer(headline, found.llama_server, [table], [say("drafting.estimated")], [Facts(facts)])
+
+
+def _memory_text(found: Drafting) -> str:
+    """Return `needs 1.29 GiB, leaves a context of 49k of 64k`, or what is missing."""
+    row, plain = found.row, found.plain
+    needed = format_bytes((row.needed_bytes or 0) - (plain.needed_bytes or 0))
+    if not row.fits:
+        n_ctx = format_length(row.n_ctx or 0)
+        return say("drafting.lacks", needed=needed, short=format_bytes(-(row.left_bytes or 0)), n_ctx=n_ctx)
+    left, whole = (f"{each.used_of(each.planned_n_ctx or 0) // 1024}k" for each in (row, plain))
+    return say("drafting.room" if left == whole else "drafting.needs", needed=needed, left=left, whole=whole)
+
+
+def _gain(task: str) -> Figure[DraftStep]:
+    return Figure(
+        task, task, lambda step: step.gain(task), lambda gain: f"{format_number(gain.value, 2)} ({_ends(gain)})"
+    )
+
+
+_STEPS: Sequence[Figure[DraftStep]] = (
+    member("k", "--spec-draft-n-max"),
+    *map(_gain, TASKS),
+    member("cost", "pays above", lambda cost: format_number(cost.value, 2), unit="tokens a step"),
+)
+DRAFTING = Document(
+    "drafting",
+    "speculate MODEL QUANT --gpu NAME",
+    "What drafts are expected to gain on a machine, and the memory that they take.",
+    Drafting,
+)
