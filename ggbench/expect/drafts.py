@@ -215,7 +215,7 @@ _EXPERTS = "experts"
 """Key of the cost of a mixture's rows, wherever it runs."""
 _ROW_COSTS: Mapping[str, Estimate] = {
     "": Estimate(0.12, 0.00, 0.51),
-    "CPU": Estimate(0.40, 0.00, 0.90),
+    "CPU": Estimate(0.48, 0.00, 1.26),
     "CUDA": Estimate(0.11, 0.00, 0.29),
     "Metal": Estimate(0.71, 0.24, 1.19),
     "ROCm": Estimate(0.12, 0.00, 0.35),

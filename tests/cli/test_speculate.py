@@ -92,11 +92,10 @@ def test_a_card_that_is_not_here_gets_gain_memory_and_command(ggbench: Run, draf
     )
     for name, row in (("row", with_drafts), ("plain", plain)):
         assert {key: found[name][key] for key in PLANNED} == {key: row[key] for key in PLANNED}
-    text = ggbench("speculate", drafting, *ELSEWHERE).out.splitlines()
-    assert text[0] == found["answer"] and f"--spec-draft-n-max {best['k']}" in text[0]
-    if found["llama_server"]:
-        assert text[1] == found["llama_server"] and "--spec-type draft-mtp" in text[1]
-    assert len(text) <= 20 and max(map(len, text[2:])) <= 100
+    out = ggbench("speculate", drafting, *ELSEWHERE).out
+    assert " ".join(out.split()).startswith(f"{found['answer']} {found['llama_server']}")
+    assert f"--spec-draft-n-max {best['k']}" in found["answer"] and len(out.splitlines()) <= 20
+    assert f"--spec-type draft-mtp --spec-draft-n-max {best['k']}" in found["llama_server"]
 
 
 @pytest.mark.llama

@@ -138,10 +138,7 @@ class Finder:
             return None
         step = best_step(steps)
         fitter = self._planners.fitter(variant)
-        plain, fit = (
-            fitter.fit(each)
-            for each in (setup, replace(setup, mtp=True, spec_draft_n_max=step.k))
-        )
+        plain, fit = (fitter.fit(each) for each in (setup, replace(setup, mtp=True, spec_draft_n_max=step.k)))
         return (step, fit.needed_bytes - plain.needed_bytes) if fit.is_enough else None
 
     def _rows(
