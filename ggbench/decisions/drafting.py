@@ -19,13 +19,13 @@ from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, interval_text, member
 from ggbench.show.names import short_device
 from ggbench.show.plan import MACHINE_FIGURES
+from ggbench.show.text import ends_text, gains_text
 from ggbench.show.words import say
 from ggbench.sizing.drafts import check_drafts, mtp_model
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import Planners, PlanRequest
 from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_length, format_number
 
@@ -86,19 +86,6 @@ def _row(target: Target, request: PlanRequest, allocator: DryAllocator) -> PlanR
     return row
 
 
-def gains_text(step: DraftStep) -> str:
-    """Return `1.6 times (1.3–1.9) for code, 1.4 times (1.1–1.7) for chat`."""
-    gains = ((task, step.gain(task)) for task in step.lengths)
-    return ", ".join(
-        say("drafting.gain", gain=format_number(gain.value, 2), ends=_ends(gain), task=task)
-        for task, gain in gains
-    )
-
-
-def _ends(gain: Estimate) -> str:
-    return "–".join(format_number(each, 2) for each in (gain.low, gain.high))
-
-
 def drafting_answer(found: Drafting, budget: Budget) -> Answer:
     """Return whether it pays and the command, the steps, and what it rests on."""
     best, speed = found.best, found.plain.expected
@@ -135,7 +122,10 @@ def _memory_text(found: Drafting) -> str:
 
 def _gain(task: str) -> Figure[DraftStep]:
     return Figure(
-        task, task, lambda step: step.gain(task), lambda gain: f"{format_number(gain.value, 2)} ({_ends(gain)})"
+        task,
+        task,
+        lambda step: step.gain(task),
+        lambda gain: f"{format_number(gain.value, 2)} ({ends_text(gain)})",
     )
 
 
