@@ -18,8 +18,7 @@ from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, interval_text, member
 from ggbench.show.names import short_device
-from ggbench.show.plan import MACHINE_FIGURES
-from ggbench.show.text import ends_text, gains_text
+from ggbench.show.plan import MACHINE_FIGURES, ends_text, gains_text
 from ggbench.show.words import say
 from ggbench.sizing.drafts import check_drafts, mtp_model
 from ggbench.sizing.dry_allocator import DryAllocator

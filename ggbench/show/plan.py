@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
+from ggbench.expect.drafts import DraftStep
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.changes import (
@@ -72,6 +73,20 @@ def value_only(estimate: Estimate) -> str:
 def ends_only(estimate: Estimate) -> str:
     """Return only the interval of an estimate, `17.2–31.0`."""
     return f"{format_number(estimate.low)}–{format_number(estimate.high)}"
+
+
+def ends_text(gain: Estimate) -> str:
+    """Return the interval of a gain, `1.3–1.9`."""
+    return "–".join(format_number(each, 2) for each in (gain.low, gain.high))
+
+
+def gains_text(step: DraftStep) -> str:
+    """Return `1.6 times (1.3–1.9) for code, 1.4 times (1.1–1.7) for chat`."""
+    gains = ((task, step.gain(task)) for task in step.lengths)
+    return ", ".join(
+        say("drafting.gain", gain=format_number(gain.value, 2), ends=ends_text(gain), task=task)
+        for task, gain in gains
+    )
 
 
 def _is_open(row: PlanRow) -> bool:

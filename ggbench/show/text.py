@@ -8,12 +8,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.expect.drafts import DraftStep
 from ggbench.show import UNKNOWN
-from ggbench.show.words import say
-from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
-from ggbench.units import format_count, format_number
+from ggbench.units import format_count
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]|\b_+|_+\b")
@@ -57,17 +54,3 @@ SPEED_FROM: Mapping[str, str] = {
     "scaled": "other runs here",
     "published": "others' runs",
 }
-
-
-def gains_text(step: DraftStep) -> str:
-    """Return `1.6 times (1.3–1.9) for code, 1.4 times (1.1–1.7) for chat`."""
-    gains = ((task, step.gain(task)) for task in step.lengths)
-    return ", ".join(
-        say("drafting.gain", gain=format_number(gain.value, 2), ends=ends_text(gain), task=task)
-        for task, gain in gains
-    )
-
-
-def ends_text(gain: Estimate) -> str:
-    """Return the interval of a gain, `1.3–1.9`."""
-    return "–".join(format_number(each, 2) for each in (gain.low, gain.high))

@@ -9,8 +9,7 @@ from ggbench.decisions.pick.record import Candidate, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
 from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.plan import assumed_memory, card_order, in_brief, speed_mark, value_only
-from ggbench.show.text import gains_text
+from ggbench.show.plan import assumed_memory, card_order, gains_text, in_brief, speed_mark, value_only
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected
