@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TABLE = Path(__file__).parent.parent / "ggbench/engines/llama/server_options.csv"
-COLUMNS = ("on", "off", "values", "env", "gone")
+COLUMNS = ("on", "off", "n_values", "env", "gone", "role", "own")
 _HEAD = re.compile(r"(?P<names>(?:-\S+,\s+)*-\S+)(?: (?P<hint>\S.*?))?(?:\s{3,}(?P<help>\S.*))?")
 _ENV = re.compile(r"\(env: (\w+)\)")
 _REMOVED = re.compile(r"argument has been removed\. (use [^()]*)")
@@ -19,6 +19,22 @@ _LISTS = re.compile(r"--(?:help|version|cache-list|completion-bash|list-devices)
 _OFF = re.compile(r"-n|--no-")
 _TWO_VALUES = "START END"
 _IK, _CLI = "only ik_llama.cpp has it", "llama-cli has it"
+_OWN = {
+    "--model": "*:*", "--hf-repo": "*:*", "--model-url": "*:*", "--hf-repo-draft": "*:-md,*",
+    "--draft-max": "*:--spec-draft-n-max,*", "--threads": "-1: 0: *:-t,*", "--threads-batch": "-1: 0: *:-tb,*",
+    "--parallel": "-1: *:-np,*", "--device": "none:-ngl,0 *:-dev,*", "--flash-attn": "*:-fa,*",
+    "--spec-type": "none: draft-simple: draft-mtp:--mtp", "--mmproj-url": "*:--mmproj,auto",
+    "--load-mode": "auto: mmap: none:--no-mmap dio:--no-mmap mlock:--no-mmap,--mlock mmap+mlock:--mlock",
+    "--mmap": "on: off:--no-mmap", "--mlock": "on:--mlock", "--direct-io": "on:--no-mmap off:",
+}  # fmt: skip
+"""How ggbench writes options that it has otherwise, by last spelling: words by value, `*` for any."""
+_ROLES = {
+    "model": "--model --hf-repo --hf-file --model-url",
+    "check": "--fit --fit-target --fit-ctx --cache-ram --mmproj-auto",
+    "uncounted": "--lora --lora-scaled --control-vector --n-gpu-layers-draft --override-tensor-draft --cpu-moe-draft"
+    " --n-cpu-moe-draft --device-draft --n-cpu-ffn --kv-unified-per-slot --no-host --repack --op-offload --override-kv"
+    " --lazy-mode --mmproj-device --mmproj-offload --numa",
+}
 _EARLIER = (
     ("--mmap", "--no-mmap", 0, "use -lm none"), ("--mlock", "", 0, "use -lm mlock"),
     ("-dio --direct-io", "-ndio --no-direct-io", 0, "use -lm dio"),
@@ -51,7 +67,7 @@ def listed_options(usage: str) -> Iterator[dict[str, str]]:
         yield {
             "on": " ".join(names[:begin]),
             "off": " ".join(names[begin:]),
-            "values": str((1 + (hint == _TWO_VALUES)) if hint else 0),
+            "n_values": str((1 + (hint == _TWO_VALUES)) if hint else 0),
             "env": env[1] if env else "",
             "gone": removed[1].strip()
             if removed
@@ -67,7 +83,11 @@ def rows_of(usage: str) -> list[dict[str, str]]:
     known = {name for row in rows for name in (*row["on"].split(), *row["off"].split())}
     for on, off, values, gone in _EARLIER:
         if not known & {*on.split(), *off.split()}:
-            rows.append({"on": on, "off": off, "values": str(values), "env": "", "gone": gone})
+            rows.append({"on": on, "off": off, "n_values": str(values), "env": "", "gone": gone})
+    for row in rows:
+        name = row["on"].split()[-1]
+        row["role"] = next((role for role, names in _ROLES.items() if name in names.split()), "")
+        row["own"] = _OWN.get(name, "")
     return rows
 
 

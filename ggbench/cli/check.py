@@ -74,11 +74,11 @@ def command(
     with reading_headers(output) as on_progress:
         ref, target, stand_in = find_target(line, named, hub.access(), on_progress)
     memory, uncounted = _beside(memory, of_line, line, ref, given, hub)
-    setup = server_setup(line, given if memory.draft or given.mtp else given.undrafted())
+    setup = server_setup(line, given)
     budget = with_main_memory(memory.budget(replace(setup, tensor_split=()), measures=not no_measure))
     if len(setup.tensor_split) > max(1, len(budget.devices)):
         setup = replace(setup, tensor_split=())
-    draft = find_draft(memory.draft, setup, hub)
+    draft = find_draft(memory.draft, setup if memory.draft or setup.mtp else setup.undrafted(), hub)
     budget = replace(budget, draft=draft and draft.to_run)
 
     def allocate(setup: LlamaConfig) -> DryAllocator:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -110,7 +110,7 @@ _OF_SETUPS = "--n-ubatch"
 """An option of every command that loads a model or plans to."""
 
 
-def _without_idle(args: list[str], own: Collection[str]) -> list[str]:
+def _without_idle(args: list[str], own: set[str]) -> list[str]:
     """Return the arguments with llama-server's options as ggbench's, and name once those without effect."""
     from ggbench.engines.llama.command_line import in_own_words
 

@@ -75,9 +75,9 @@ def test_a_pasted_line_is_to_plan_what_the_same_options_of_ggbench_are(line: dic
     plan = cli.get_command(click.Context(cli), "plan")
     assert plan is not None
     parsed = parse_command(line["line"])
-    named = ("--model", "--hf-repo", "--cache-ram", "--no-mmproj-auto", "--mmproj")
-    pasted = [word for each in parsed.given if each.name not in named for word in each.words]
-    own, _ = replace(parsed, given=tuple(each for each in parsed.given if each.name not in named)).words(
+    named = ("--model", "--hf-repo", "--cache-ram", "--mmproj-auto", "--mmproj")
+    pasted = [word for each in parsed.given if each.option.name not in named for word in each.words]
+    own, _ = replace(parsed, given=tuple(each for each in parsed.given if each.option.name not in named)).words(
         {flag for param in plan.params for flag in param.opts}
     )
     ours, theirs = (plan.make_context("plan", ["m", "q", *words]).params for words in (own, pasted))

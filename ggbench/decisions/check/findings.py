@@ -36,7 +36,7 @@ from ggbench.sizing.plan_record import HOST_DEVICE, Budget, PlanRow
 from ggbench.sizing.what_helps import LARGE_UBATCH, smallest_split, what_helps
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_curve import interpolated
-from ggbench.units import MIB, format_bytes, format_number
+from ggbench.units import GIB, MIB, format_bytes, format_number
 
 Kind = Literal["refuses", "fits", "gains", "halves", "bites", "wastes", "spares", "idle"]
 """What a finding says of an option: llama-server refuses it; it would fit with another; it would be faster; it divides
@@ -90,13 +90,13 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def server_setup(line: CommandLine, given: LlamaConfig) -> LlamaConfig:
-    """Return the setup of llama-server for the options of a command, before anything is known of the model."""
-    setup = given
+    """Return the setup of llama-server: four slots of one cache unless a command says otherwise, and all GPUs unless it
+    splits nothing.
+    """
+    given = given if given.split_mode == "none" else replace(given, main_gpu=None)
     if line.value("--parallel") in ("", "-1"):
-        setup = replace(setup, n_seq_max=_AUTO_SLOTS, kv_unified=True)
-    if setup.split_mode != "none":
-        setup = replace(setup, main_gpu=None)
-    return setup
+        return replace(given, n_seq_max=_AUTO_SLOTS, kv_unified=True)
+    return given
 
 
 def check_line(
@@ -143,50 +143,50 @@ def check_line(
 
 
 def _refused(line: CommandLine) -> Iterator[Finding]:
-    for each in line.refused:
-        kind: Kind = "idle" if each.option.gone.startswith("it has no effect") else "refuses"
-        yield Finding(kind, " ".join(each.words[:1]), "gone", {"why": each.gone})
+    for each in line.given:
+        if each.gone:
+            kind: Kind = "idle" if each.gone.startswith("it has no effect") else "refuses"
+            yield Finding(kind, each.flag, "gone", {"why": each.gone})
 
 
 def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[LlamaConfig, list[Finding]]:
-    """Return the setup as llama.cpp applies it to a file, and the options that have no effect on it."""
+    """Return the setup as llama.cpp applies it to a file, and the options that have no effect on it, or are refused."""
     found = list[Finding]()
-
-    def drop(subject: str, key: str, **values: str | int) -> None:
-        found.append(Finding("idle", subject, key, values))
-
+    kept = tuple(each for each in setup.override_tensor if _matches(each, file))
+    given, drafts = line.last("--main-gpu"), line.last("--model-draft", "--hf-repo-draft")
+    is_quantized = setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED
+    experts, moved = "-cmoe or -ncmoe", bool(setup.cpu_moe or setup.n_cpu_moe)
+    rules: Sequence[tuple[object, Kind, str, str, dict[str, object]]] = (
+        (moved and not file.n_expert, "idle", experts, "dense", {"cpu_moe": False, "n_cpu_moe": 0}),
+        (kept != setup.override_tensor, "idle", "-ot", "no_tensor", {"override_tensor": kept}),
+        (given and setup.split_mode != "none", "idle", "-mg", "main_gpu", {}),
+        (drafts and not line.value("--spec-type"), "idle", "-md", "undrafted", {}),
+        (setup.mtp and not file.n_layer_nextn, "idle", "--spec-type draft-mtp", "no_mtp", {"mtp": False}),
+        (is_quantized, "refuses", f"-fa off -ctv {setup.type_v}", "needs_flash", {"flash_attn": "auto"}),
+        (
+            setup.n_ubatch > setup.n_batch,
+            "idle",
+            f"-ub {setup.n_ubatch}",
+            "clamped",
+            {"n_ubatch": setup.n_batch},
+        ),
+    )
+    for applies, kind, subject, key, changes in rules:
+        if applies:
+            found.append(Finding(kind, subject, key))
+            setup = replace(setup, **changes)
+    setup = setup if setup.mtp or drafts else setup.undrafted()
     if setup.n_gpu_layers > file.n_layer:
         setup = replace(setup, n_gpu_layers=-1)
-    experts = " ".join(changed_flags(setup, fields=("cpu_moe", "n_cpu_moe")))
-    if experts and not file.n_expert:
-        drop(experts, "dense")
-        setup = replace(setup, cpu_moe=False, n_cpu_moe=0)
-    if setup.cpu_moe and setup.n_cpu_moe:
-        drop(f"-ncmoe {setup.n_cpu_moe}", "covered", by="-cmoe")
-    if setup.cpu_moe or setup.n_cpu_moe >= file.n_layer:
+    if setup.cpu_moe:
         setup = replace(setup, cpu_moe=False, n_cpu_moe=file.n_layer)
-    for override in setup.override_tensor:
-        if not any(re.search(override.rpartition("=")[0], each.name) for each in file.tensors):
-            drop(f"-ot {override}", "no_tensor")
-            kept = tuple(each for each in setup.override_tensor if each != override)
-            setup = replace(setup, override_tensor=kept)
-    if line.last("--main-gpu") and setup.split_mode != "none":
-        drop(f"-mg {line.value('--main-gpu')}", "main_gpu")
-    if line.last("--model-draft", "--hf-repo-draft") and not line.value("--spec-type"):
-        drop(" ".join(line.last("--model-draft", "--hf-repo-draft").words[:1]), "undrafted")  # type: ignore[union-attr]
-    if setup.mtp and not file.n_layer_nextn:
-        drop("--spec-type draft-mtp", "no_mtp")
-        setup = setup.undrafted()
-    if setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED:
-        found.append(Finding("refuses", f"-fa off with -ctv {setup.type_v}", "needs_flash"))
-        setup = replace(setup, flash_attn="auto")
-    if setup.n_ubatch > setup.n_batch:
-        drop(f"-ub {setup.n_ubatch}", "clamped", n_batch=setup.n_batch)
-        setup = replace(setup, n_ubatch=setup.n_batch)
     if not setup.n_ctx:
-        trained = file.n_ctx_train or _FIT_CTX
-        setup = replace(setup, n_ctx=trained * (setup.n_streams if line.fits else 1))
+        setup = replace(setup, n_ctx=(file.n_ctx_train or _FIT_CTX) * (setup.n_streams if line.fits else 1))
     return setup, found
+
+
+def _matches(override: str, file: ModelFile) -> bool:
+    return any(re.search(override.rpartition("=")[0], each.name) for each in file.tensors)
 
 
 def _adapted(fitter: Fitter, line: CommandLine, asked: Fit) -> Fit:
@@ -221,6 +221,7 @@ class _Search:
 
     def __init__(self, line: CommandLine, target: Target, fitter: Fitter, runs: MachineRuns, fit: Fit) -> None:
         self.line, self.target, self.fitter, self.runs = line, target, fitter, runs
+        self.knows_host = fitter.budget.host is not None and fitter.budget.host.memory_source != ""
         self.fit = self.best = fit
 
     def all(self) -> Iterator[Finding]:
@@ -402,16 +403,13 @@ class _Search:
     def _prompt_cache(self) -> Iterator[Finding]:
         """Yield a prompt cache that may outgrow the main memory that is known to be left."""
         given, host = self.line.value("--cache-ram"), self.best.devices[-1]
-        is_known = host.device == HOST_DEVICE and self.fitter.budget.host is not None
-        rate = self.fitter.budget.host.bandwidth if self.fitter.budget.host is not None else None
-        if not is_known or (rate is not None and rate.assumed and "size" in rate.source):
+        if host.device != HOST_DEVICE or host.left_bytes is None or not self.knows_host:
             return
-        limit_bytes = CACHE_RAM_BYTES if not given.isdecimal() else int(given) * MIB
-        left_bytes = max(0, host.left_bytes or 0)
-        if left_bytes < _LITTLE * limit_bytes or given == "-1":
-            room_mib = left_bytes // MIB // 1024 * 1024
-            values = {"limit": _size(limit_bytes), "left": _size(left_bytes)}
-            yield Finding("bites", f"-cram {room_mib}", "endless" if given == "-1" else "prompt_cache", values)
+        limit_bytes = int(given) * MIB if given.isdecimal() else CACHE_RAM_BYTES
+        if given == "-1" or host.left_bytes < _LITTLE * limit_bytes:
+            left_bytes = max(0, host.left_bytes)
+            values = {"limit": "all of it" if given == "-1" else _size(limit_bytes), "left": _size(left_bytes)}
+            yield Finding("bites", f"-cram {left_bytes // GIB * 1024}", "prompt_cache", values)
 
 
 def _slot(fit: Fit) -> int:

@@ -37,10 +37,9 @@ def find_target(
     text = line.model
     if not text:
         raise UsageError("the command names no model", _ASK)
-    is_file = line.last("--model", "--hf-repo", "--model-url").name == "--model"  # type: ignore[union-attr]
-    if is_file and path_exists(text):
+    if path_exists(text) and not line.is_published:
         return *resolved(parse_model(text)), ""
-    if not is_file:
+    if line.is_published:
         try:
             return *resolved(_published(text)), ""
         except NetworkError:
