@@ -41,6 +41,8 @@ LENGTHS = (250, 500, 1000, 2500, 10_000)
 B_MS, W = 13.12, 800.0
 WINDOW, W_BEYOND = 1024, 4706.0
 """A sliding window, and W beyond it."""
+BUDGET = 2051
+"""Positions that sparse attention reads at most."""
 PLATEAU = 4000
 """Position up to which latency stays the same."""
 JITTER = 0.02
@@ -96,8 +98,8 @@ class Noise(NamedTuple):
     line: Callable[[Floats], Floats] = lambda n: B_MS + (n - 1) / W
     w: float = W
     b_ms: float = B_MS
-    window: int = 0
-    """Sliding window that the header names: W up to there is the other."""
+    breaks: tuple[int, ...] = ()
+    """Window or budget that the header names; W up to there is `W`."""
 
 
 NOISES: Mapping[str, Noise] = {
@@ -110,9 +112,15 @@ NOISES: Mapping[str, Noise] = {
     "turbo decays 5 %": Noise(turbo),
     "window of 1,024": Noise(
         still,
-        lambda n: B_MS + (n - 1) / W_BEYOND + np.minimum(n - 1, WINDOW) * (1 / W - 1 / W_BEYOND),
+        lambda n: B_MS + (n - 1) / W_BEYOND + np.minimum(n - 1, WINDOW - 1) * (1 / W - 1 / W_BEYOND),
         W_BEYOND,
-        window=WINDOW,
+        breaks=(WINDOW,),
+    ),
+    "budget of 2,051": Noise(
+        still,
+        lambda n: B_MS + np.minimum(n - 1, BUDGET - 1) / W + np.maximum(n - BUDGET, 0) / W_BEYOND,
+        W_BEYOND,
+        breaks=(BUDGET,),
     ),
     "plateau of a GPU": Noise(still, lambda n: B_MS + np.maximum(n - 1, PLATEAU) / W, W, B_MS + PLATEAU / W),
 }
@@ -158,7 +166,7 @@ def latencies(rng: np.random.Generator, clean: Floats, factors: Floats) -> Float
 
 def decode_once(rng: np.random.Generator, noise: Noise, n_gen: int, tallies: Mapping[str, Tally]) -> None:
     """Simulate a decode with its windows, and count what is said of it."""
-    again = again_windows(N_PROMPT + 1, n_gen, noise.window)
+    again = again_windows(N_PROMPT + 1, n_gen, noise.breaks)
     n_all = n_gen + sum(FILL_STEPS + n_each for _, n_each in again)
     factors, position = (
         noise.factors(rng, n_gen, n_all),
@@ -175,10 +183,11 @@ def decode_once(rng: np.random.Generator, noise: Noise, n_gen: int, tallies: Map
         at += n_each
     # of a machine that drifts, the truth is that of its mean state; the other noises have a mean of 1
     drift = factors[:n_gen] if noise.factors in (falling_clock, turbo) else np.ones(n_gen)
-    fit, latency = fit_line(position, step_ns, windows, noise.window), summarize(position, step_ns)
+    fit, latency = fit_line(position, step_ns, windows, noise.breaks), summarize(position, step_ns)
     assert fit is not None and latency is not None
-    is_beyond = position[-1] > max(noise.window, PLATEAU if noise.b_ms > B_MS and not noise.window else 0)
-    w = noise.w if is_beyond else np.inf
+    w = noise.w if position[-1] > PLATEAU or noise.b_ms == B_MS else np.inf
+    for each in fit.breaks:
+        tallies["W"].add(each.w_ci95, W, marked=fit.has_changed)
     tallies["W"].add(fit.w_ci95, w / drift.mean(), marked=fit.has_changed)
     tallies["B"].add(fit.b_ci95, noise.b_ms * drift.mean(), marked=fit.has_changed)
     tallies["speed"].add(latency.tok_s_ci95, 1e3 / float((clean * drift).mean()), marked=fit.has_changed)
