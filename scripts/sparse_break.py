@@ -22,10 +22,10 @@ from ggbench.stats.samples import Pieces, Repetition, stair_means
 from ggbench.units import KV_CELLS
 
 TWIN = Hyperparameters(
-    "deepseek4", n_layer=2, n_embd=256, n_head=32, n_head_kv=1, n_ff=256, n_vocab=512, n_ctx_train=16_384,
-    head_dim=512, n_rot=64, q_lora_rank=64, sliding_window=128, o_group_count=2, o_lora_rank=64, hc_count=4,
+    "deepseek4", n_layer=2, n_embd=256, n_head=24, n_head_kv=1, n_ff=256, n_vocab=512, n_ctx_train=16_384,
+    head_dim=512, n_rot=64, q_lora_rank=64, sliding_window=128, n_group_out=2, o_lora_rank=64, n_layer_hash=1,
     n_expert=4, n_expert_used=1, n_ff_expert=256, n_ff_shared_expert=256, indexer_n_head=2, indexer_head_dim=128,
-    indexer_top_k=768, layer_pattern="C",
+    indexer_top_k=512, layer_pattern="C",
 )  # fmt: skip
 N_GEN = 10_000
 

@@ -10,6 +10,7 @@ creates from the same metadata.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from ggbench.gguf_file.parser import ArrayLength
 
 RECURRENT_LAYERS = "attention.recurrent_layers"
 _NUM_LOOPS = "num_loops"
+_INDEXER_GROUP = "attention.indexer."
 _COMPRESS_RATIOS = "attention.compress_ratios"
 _KEY_LENGTH_MLA_SWA = "attention.key_length_mla_swa"
 """Keys of llama.cpp's llama-arch.cpp (`LLM_KV_NAMES`) that gguf 0.19 does not have."""
@@ -159,14 +161,13 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
         values.count("attention.key_length_swa", heads.head_dim_k),
         values.count("attention.value_length_swa", heads.head_dim_v),
     )
-    sparse = _SparseAttention(architecture, values, heads, n_layer)
     states: list[LayerState] = []
     for layer in range(n_layer):
         state, window = LayerState(recurrent_elements=elements * recurrent[layer]), windows[layer]
         if not heads.n_head_kv[layer] or not _has_attention(
             architecture, heads, layer, is_recurrent=recurrent[layer]
         ):
-            states.append(sparse.with_ngrams(state, layer))
+            states.append(state)
         elif layer >= n_keeping:
             source = max(0, n_keeping - (1 if window is None else 2))
             states.append(replace(state, read=states[source].read))
@@ -174,7 +175,10 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
             dim_k, dim_v = wide if window is None else windowed
             n_kv, flop = heads.n_head_kv[layer], 2 * heads.n_head[layer] * (dim_k + dim_v)
             rows = Rows(n_kv * dim_k, 0 if heads.is_latent else n_kv * dim_v, window, flop=flop)
-            states.append(sparse.state(replace(state, kept=(rows,), read=(rows,)), rows, layer))
+            states.append(replace(state, kept=(rows,), read=(rows,)))
+    if architecture in SPARSE:
+        sparse = _SparseAttention(architecture, values, heads, n_layer)
+        states = [sparse.state(state, layer) for layer, state in enumerate(states)]
     return (*states, *[LayerState()] * (n_all - n_layer))
 
 
@@ -189,7 +193,7 @@ _ATTENDS_TO_ALL = 128
 class _SparseAttention:
     """The further caches of an architecture in which an indexer chooses the positions that are attended to.
 
-    It reads a key of every position, or of every few; K and V are read up to its budget. So latency has two slopes.
+    It reads a key of every position, or one of several; K and V are read up to its budget. So latency has two slopes.
     Sources, of llama.cpp: `create_memory` in llama-model.cpp for what is kept, and in src/models/ `build_qsa_top_k`
     (qwen4exp), `build_csa_lid_attention` and `build_hca_attention` (deepseek4), `build_inp_kpool` and
     `build_kpool_select` (glm5-next), the branch `msa_decode` (minimax-m3) and `build_attn` with `top_k` (glm-dsa,
@@ -198,46 +202,48 @@ class _SparseAttention:
 
     def __init__(self, architecture: str, values: TypedMetadata, heads: Heads, n_layer: int) -> None:
         self._architecture, self._values = architecture, values
-        self._n_layer, self._n_all, self._head_dim_v = n_layer, len(heads.n_head), heads.head_dim_v
-        self._width = values.count("attention.indexer.key_length")
-        self._top_k = values.count("attention.indexer.top_k")
-        self._n_streams_embd = heads.n_embd * values.count("hyper_connection.count")
+        width = values.count(f"{_INDEXER_GROUP}key_length")
+        self._keys = Rows(width, flop=2 * values.count(f"{_INDEXER_GROUP}head_count") * width)
+        self._top_k = values.count(f"{_INDEXER_GROUP}top_k")
+        self._has_indexer = values.flags(f"{_INDEXER_GROUP}types", n_layer) or self._unstated(n_layer)
+        self._pool = max(1, values.count(f"{_INDEXER_GROUP}kpool"))
+        self._block = max(1, values.count(f"{_INDEXER_GROUP}block_size"))
+        self._n_kept = 1 if self._pool == 1 else 3
+        """Key, gate and pooled key of each position, or its key alone."""
+        self._unused = heads.head_dim_v if architecture == "minimax-m3" else 0
+        """V that is kept with the keys."""
+        n_all = len(heads.n_head)
+        self._ratios = values.per_layer(_COMPRESS_RATIOS, n_all, is_cut=True) or (0,) * n_all
+        self._ngram_layers = values.numbers("ple.layers")
 
-    @property
-    def _keys(self) -> Rows:
-        n_head = self._values.count("attention.indexer.head_count")
-        return Rows(self._width, flop=2 * n_head * self._width)
-
-    def state(self, state: LayerState, rows: Rows, layer: int) -> LayerState:
-        """Return the state of a layer whose attention keeps these rows."""
-        match self._architecture:
-            case "deepseek32" | "glm-dsa":
-                return self._indexed(state, rows, layer)
-            case "qwen4exp":
-                return self._in_blocks(state, rows, self._ratio(layer))
-            case "deepseek4":
-                return self._compressed(replace(rows, v_width=0), self._ratio(layer))
-            case "glm5-next":
-                return self._pooled(state, rows, layer)
-            case "minimax-m3" if layer >= self._values.count("leading_dense_block_count"):
-                chosen = self._top_k * self._values.count("attention.indexer.block_size")
-                kept = rows, Rows(self._width, self._head_dim_v)  # of the indexer's V nothing is used
-                return replace(state, kept=kept, read=(replace(rows, limit=chosen), self._keys))
-        return state
-
-    def _indexed(self, state: LayerState, rows: Rows, layer: int) -> LayerState:
-        keys = (self._keys,) if self._has_indexer(layer) else ()
-        return replace(state, kept=(rows, *keys), read=(replace(rows, limit=self._top_k), *keys))
-
-    def _in_blocks(self, state: LayerState, rows: Rows, ratio: int) -> LayerState:
-        """Return the state if blocks of `ratio` positions are chosen by the mean of their keys, and the last one is
-        attended to as well; without a ratio the keys are only kept.
+    def _unstated(self, n_layer: int) -> tuple[bool, ...]:
+        """Return which layers have an indexer of their own if the header does not say; the others attend to what that
+        of an earlier layer chose.
         """
-        kept = rows, self._keys
-        if not ratio:
+        has_all = self._architecture != "glm-dsa" or self._values.count("context_length") < _GLM_5_2_CTX
+        return tuple(has_all or layer < 2 or layer % 4 == 2 for layer in range(n_layer))
+
+    def state(self, state: LayerState, layer: int) -> LayerState:
+        """Return the state of a layer that without the indexer would be `state`."""
+        if not state.kept:
+            return self._with_ngrams(state, layer)
+        (rows,), architecture, ratio = state.kept, self._architecture, self._ratios[layer]
+        is_dense = architecture == "minimax-m3" and layer < self._values.count("leading_dense_block_count")
+        if is_dense:
+            return state
+        if architecture == "deepseek4":
+            return self._compressed(replace(rows, v_width=0), ratio)
+        keys = (self._keys,) if self._has_indexer[layer] else ()
+        kept = (
+            rows,
+            *(replace(each, k_width=self._n_kept * each.k_width, v_width=self._unused) for each in keys),
+        )
+        if architecture == "qwen4exp" and not ratio:
             return replace(state, kept=kept)
-        keys = replace(self._keys, flop=self._keys.flop // ratio)
-        return replace(state, kept=kept, read=(replace(rows, limit=self._top_k + ratio - 1), keys))
+        together = max(1, self._pool, ratio)  # the last ones are attended to as well, though not all are there
+        chosen = replace(rows, limit=self._top_k * self._block + together - 1)
+        read = (replace(each, every=self._pool, flop=each.flop // max(1, ratio)) for each in keys)
+        return replace(state, kept=kept, read=(chosen, *read))
 
     def _compressed(self, rows: Rows, ratio: int) -> LayerState:
         """Return the state of a layer with a window, and one row for each `ratio` positions; by an indexer for 4 of
@@ -246,42 +252,21 @@ class _SparseAttention:
         rows = replace(rows, limit=self._values.count("attention.sliding_window"))
         if not ratio:
             return LayerState((rows,), (rows,))
-        copied = Rows(rows.k_width, every=ratio)
-        if ratio == _ATTENDS_TO_ALL:
-            attended = replace(copied, flop=rows.flop)
-            return LayerState((rows, copied), (rows, copied, attended), 2 * ratio * rows.k_width)
-        attended = replace(copied, limit=ratio * self._top_k, flop=rows.flop)
-        keys = replace(self._keys, every=ratio)
-        n_open = 2 * ratio * 2 * (rows.k_width + self._width)
-        return LayerState((rows, copied, keys), (rows, copied, attended, keys), 2 * n_open)
+        copied, width = Rows(rows.k_width, every=ratio), rows.k_width
+        attended, keys = replace(copied, flop=rows.flop), tuple[Rows, ...]()
+        if ratio != _ATTENDS_TO_ALL:
+            attended = replace(attended, limit=ratio * self._top_k)
+            keys, width = (replace(self._keys, every=ratio),), 4 * (rows.k_width + self._keys.k_width)
+        # the positions of the row that is not complete, with their scores
+        return LayerState((rows, copied, *keys), (rows, copied, attended, *keys), 2 * ratio * width)
 
-    def _pooled(self, state: LayerState, rows: Rows, layer: int) -> LayerState:
-        """Return the state if `kpool` positions are chosen by one pooled key; their own key and gate are kept too."""
-        kpool = max(1, self._values.count("attention.indexer.kpool"))
-        chosen = replace(rows, limit=self._top_k + kpool - 1)
-        if not self._has_indexer(layer):
-            return replace(state, read=(chosen,))
-        kept = rows, Rows(3 * self._width)
-        return replace(state, kept=kept, read=(chosen, replace(self._keys, every=kpool)))
-
-    def _ratio(self, layer: int) -> int:
-        ratios = self._values.per_layer("attention.compress_ratios", self._n_all, is_cut=True)
-        return 0 if ratios is None else ratios[layer]
-
-    def _has_indexer(self, layer: int) -> bool:
-        """Return whether a layer has an indexer of its own; others attend to what that of an earlier layer chose."""
-        stated = self._values.flags("attention.indexer.types", self._n_layer)
-        if stated is not None:
-            return stated[layer]
-        has_all = self._architecture != "glm-dsa" or self._values.count("context_length") < _GLM_5_2_CTX
-        return has_all or layer < 2 or layer % 4 == 2
-
-    def with_ngrams(self, state: LayerState, layer: int) -> LayerState:
+    def _with_ngrams(self, state: LayerState, layer: int) -> LayerState:
         """Return the state with the history of a convolution, if the layer adds n-grams (`ple_conv_state`)."""
-        if layer not in self._values.numbers("ple.layers"):
+        if layer not in self._ngram_layers:
             return state
-        n_kept = (self._values.count("ple.conv_kernel") - 1) * self._values.count("ple.ngram_size")
-        return replace(state, recurrent_elements=state.recurrent_elements + n_kept * self._n_streams_embd)
+        keys = ("ple.ngram_size", "hyper_connection.count", "embedding_length")
+        n_kept = (self._values.count("ple.conv_kernel") - 1) * math.prod(map(self._values.count, keys))
+        return replace(state, recurrent_elements=state.recurrent_elements + n_kept)
 
 
 def _has_attention(architecture: str, heads: Heads, layer: int, *, is_recurrent: bool) -> bool:
@@ -386,7 +371,6 @@ _NO_KV_FAMILIES = {
 }
 
 _STATE_GROUPS = ("ssm.", "wkv.", "kda.", "shortconv.")
-_INDEXER_GROUP = "attention.indexer."
 """Prefixes of keys: any key of a group counts, even one unknown to gguf."""
 _DRAFTS_IN_CACHE = RECURRENT - {"qwen3next", "qwen35", "qwen35moe", "qwen4exp", "minimax-01", "glm5-next"}
 """Architectures whose draft layers (NextN) share the cache of the others in llama.cpp."""

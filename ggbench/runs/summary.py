@@ -13,7 +13,6 @@ from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
 from ggbench.stats.decode_timing import (
-    Break,
     DecodeLimit,
     DepthSpeed,
     LatencySummary,
@@ -110,11 +109,6 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def depths(self) -> tuple[DepthSpeed, ...]:
         return self.decode.depths if self.decode else ()
-
-    @property
-    def first_break(self) -> Break | None:
-        """Where W changes first; None if it is the same everywhere, or unknown."""
-        return self.fit.breaks[0] if self.fit is not None and self.fit.breaks else None
 
     @property
     def limit(self) -> DecodeLimit | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import GenericAlias
 
 from ggbench.gguf_file.model_file import ModelFile
@@ -49,6 +50,8 @@ def _at(index: int, n: int) -> Figure[SchemeLimits]:
     )
 
 
+_number = partial(format_number, digits=4)
+
 SCHEME_FIGURES: Sequence[Figure[SchemeLimits]] = (
     member("scheme", "scheme"),
     member("batch_size", "batch"),
@@ -68,23 +71,21 @@ SCHEME_FIGURES: Sequence[Figure[SchemeLimits]] = (
         unit="tokens",
         meaning="Tokens per sequence, without reserve and compute buffers; 0 if the weights alone do not fit.",
     ),
-    Figure(
+    member(
         "w_before",
         "W before",
-        lambda row: row.line.breaks[0].w_tokens_per_ms if row.line and row.line.breaks else None,
-        lambda value: format_number(value, 4),
-        "tokens/ms",
-        "W up to the first break.",
-    ),
-    Figure(
-        "w_break",
-        "break",
-        lambda row: row.line.breaks[-1].n if row.line and row.line.breaks else None,
-        meaning="Position where W begins.",
+        _number,
+        "line.last_break.w_tokens_per_ms",
+        unit="tokens/ms",
+        meaning="W up to the break.",
     ),
     member(
-        "w_tokens_per_ms", "W", lambda value: format_number(value, 4), "line.w_tokens_per_ms", unit="tokens/ms"
+        "w_break",
+        "break",
+        path="line.last_break.n",
+        meaning="Position from which W counts, if it was another before.",
     ),
+    member("w_tokens_per_ms", "W", _number, "line.w_tokens_per_ms", unit="tokens/ms"),
     member("b_ms", "B", format_ms, "line.b_ms", unit="ms"),
     *(_at(*each) for each in enumerate(DECODE_POSITIONS)),
 )
@@ -116,10 +117,9 @@ def limits_answer(
 
 def _shown(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:
     """Return the figures without the batch size if it is 1, and without those of a break if there is none."""
-    has_breaks = any(row.line is not None and row.line.breaks for row in rows)
-    has_batches = any(row.batch_size > 1 for row in rows)
-    is_needed = {"batch_size": has_batches, "w_before": has_breaks, "w_break": has_breaks}
-    return [figure for figure in SCHEME_FIGURES if is_needed.get(figure.key, True)]
+    unused = {"batch_size": all(row.batch_size == 1 for row in rows)}
+    unused |= {key: not any(row.line and row.line.breaks for row in rows) for key in ("w_before", "w_break")}
+    return [figure for figure in SCHEME_FIGURES if not unused.get(figure.key)]
 
 
 _HARDWARE: Sequence[Figure[Hardware]] = (

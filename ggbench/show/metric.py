@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.figure import Figure, bounded_text, is_bound
+from ggbench.show.figure import Figure, bounded_text, is_bound, reader
 from ggbench.show.run_figures import FIGURES, estimate, unsteady_mark
 from ggbench.stats.intervals import Estimate, Interval
 from ggbench.units import format_bytes, format_count
@@ -163,11 +163,10 @@ def _timed(key: str, topic: str = "", **more: Any) -> Metric:  # noqa: ANN401 - 
 
 _LENGTHS: dict[str, Any] = {"basis": decoded_lengths, "other_basis": _OTHER_LENGTHS}
 _SPEED = _timed("tok_s", "speed", concern="speed", win="faster", **_LENGTHS)
-_BREAKS: dict[str, Any] = {
-    "basis": lambda summary: summary.first_break and summary.first_break.n,
-    "other_basis": "different breaks",
-}
-W_BEFORE, W = _timed("w_before", "W before the break", **_BREAKS), _timed("w_tokens_per_ms", "W")
+W_BEFORE = _timed(
+    "w_before", "W before the break", basis=reader("fit.last_break.n"), other_basis="different breaks"
+)
+W = _timed("w_tokens_per_ms", "W")
 B = _timed("b_ms", "B")
 _LATENCIES = tuple(_timed(key, **_LENGTHS) for key in ("p50_ms", "p99_ms"))
 _TOGETHER = _timed("tok_s_together")

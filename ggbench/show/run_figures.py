@@ -150,11 +150,6 @@ def _figure(
     return Figure(key, header, reader(path), meaning=meaning, priority=priority, **more)
 
 
-def _w_before(summary: QuantSummary) -> Estimate | float | None:
-    found = summary.first_break
-    return None if found is None else estimate(found.w_tokens_per_ms, found.w_ci95)
-
-
 _percent = partial(_figure, form=format_percent)
 _bytes = partial(_figure, form=format_bytes)
 _ms = partial(_figure, form=format_ms, unit="ms")
@@ -214,10 +209,10 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
         "more", 3, is_estimate=True,
     ),
     Figure(
-        "w_before", "W before", _w_before, bounded_text, "tokens/ms",
+        "w_before", "W before", estimated("fit.last_break", "w_tokens_per_ms"), bounded_text, "tokens/ms",
         "W up to the break, if a window or the budget of sparse attention changes it.", "more", 4, is_estimate=True,
     ),
-    _figure("w_break", "break", "Position from which W counts, if it was another before.", "first_break.n", 4),
+    _figure("w_break", "break", "Position from which W counts, if it was another before.", "fit.last_break.n", 4),
     _percent(
         "b_ratio", "B MBU",
         "Limit of B / measured B: the share of the memory bandwidth (MBU) when reading the weights.",

@@ -46,6 +46,10 @@ class LatencyLine(msgspec.Struct, frozen=True):
     b_ms: float
     breaks: tuple[Break, ...] = ()
 
+    @property
+    def last_break(self) -> Break | None:
+        return self.breaks[-1] if self.breaks else None
+
     def ms(self, n: float) -> float:
         """Return the latency at position n."""
         found, start = self.b_ms, 1.0
@@ -95,6 +99,10 @@ class LineFit(msgspec.Struct, frozen=True):
     """Whether the machine changed during the run, so that W and B are those of the windows timed after it."""
     breaks: tuple[Break, ...] = ()
     """The header's breaks up to which the run has enough steps, in order."""
+
+    @property
+    def last_break(self) -> Break | None:
+        return self.breaks[-1] if self.breaks else None
 
     @property
     def is_nothing(self) -> bool:

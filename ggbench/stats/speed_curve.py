@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -58,32 +59,26 @@ def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: De
     ends = measured_levels(windows)
     if not ends or fit is None:
         return ()
-    slopes = _slopes(fit, limit, ends[-1][1].high / ends[-1][0])
-    levels = _middles(windows, slopes)
+    lines = _lines(fit, limit, ends[-1][1].high / ends[-1][0])
     floor = limit.b_ms if limit is not None else 0.0
-    start = _moved(levels[0], slopes, ends[0][0], floor)[-1][1]
+    timed = ((each, _level(each)) for each in windows)
+    levels = tuple(sorted(_in_the_middle(each, level, lines[1]) for each, level in timed if level is not None))
+    start = _moved(levels[0], lines, ends[0][0], floor)
     if fit.w_tokens_per_ms is None and not fit.breaks and start.high > _WIDEST * start.low:
         levels = ends
-    before = _moved(levels[0], slopes, 1, floor)[:0:-1]
-    return (*before, *levels, *_moved(levels[-1], slopes, max(_FAR, 2 * levels[-1][0]), floor)[1:])
+    (first, _), (last, _) = levels[0], levels[-1]
+    positions = sorted({1, *(each.n for each in lines[1].breaks), max(_FAR, 2 * last)})
+    before = [(n, _moved(levels[0], lines, n, floor)) for n in positions if n < first]
+    after = [(n, _moved(levels[-1], lines, n, floor)) for n in positions if n > last]
+    return (*before, *levels, *after)
 
 
-_Slopes = Sequence[tuple[float, Estimate]]
-"""Milliseconds that each position adds, up to a break, the last one infinite."""
-
-
-def _middles(windows: Sequence[DepthSpeed], slopes: _Slopes) -> Known:
-    """Return the latency in the middle of each window, whose mean latency is another if it extends over a break."""
-    breaks = (Break(int(n), 1 / slope.value if slope.value else None) for n, slope in slopes[:-1])
-    last = slopes[-1][1].value
-    line, found = LatencyLine(1 / last if last else None, 0.0, tuple(breaks)), []
-    for each in windows:
-        level, first, last = _level(each), each.n_depth + 1, each.n_depth + each.n_gen
-        if level is not None:
-            by_ms = line.ms((first + last) / 2) - line.mean_ms(first, last)
-            level = Estimate(level.value + by_ms, max(0.0, level.low + by_ms), level.high + by_ms)
-            found.append((each.n_depth + (each.n_gen + 1) // 2, level))
-    return tuple(sorted(found))
+def _in_the_middle(window: DepthSpeed, level: Estimate, line: LatencyLine) -> tuple[int, Estimate]:
+    """Return the latency in the middle of a window, whose mean latency is another if it extends over a break."""
+    first, last = window.n_depth + 1, window.n_depth + window.n_gen
+    by_ms = line.ms((first + last) / 2) - line.mean_ms(first, last)
+    value, low, high = (max(0.0, each + by_ms) for each in (level.value, level.low, level.high))
+    return window.n_depth + (window.n_gen + 1) // 2, Estimate(value, low, high)
 
 
 def measured_levels(depths: Sequence[DepthSpeed]) -> Known:
@@ -167,17 +162,27 @@ def _level(latency: DepthSpeed) -> Estimate | None:
     return Estimate(step_ms, 1e3 / high if high else 0.0, 1e3 / low if low else math.inf)
 
 
-def _slopes(fit: LineFit, limit: DecodeLimit | None, most: float) -> _Slopes:
-    """Return the milliseconds added by each position up to each break, and beyond; by the fit's W as far as known."""
-    limits, beyond = ((), None) if limit is None else (limit.breaks, limit.w_tokens_per_ms)
+def _lines(
+    fit: LineFit, limit: DecodeLimit | None, most: float
+) -> tuple[LatencyLine, LatencyLine, LatencyLine]:
+    """Return how latency grows from 0 ms: at least, by the fit's W as far as known and else by the limit's, at most."""
     measured = {each.n: (each.w_tokens_per_ms, each.w_ci95) for each in fit.breaks}
-    least = {each.n: each.w_tokens_per_ms for each in limits}
-    found = [
-        (float(n), _slope(measured.get(n, (None, None)), least.get(n), most))
-        for n in sorted({*measured, *least})
-    ]
-    last = _slope((fit.w_tokens_per_ms, fit.w_ci95), beyond, most)
-    return [*found, (math.inf, last)]
+    limits = {} if limit is None else {each.n: each.w_tokens_per_ms for each in limit.breaks}
+    breaks = sorted({*measured, *limits})
+    slopes = [_slope(measured.get(n, (None, None)), limits.get(n), most) for n in breaks]
+    beyond = None if limit is None else limit.w_tokens_per_ms
+    slopes.append(_slope((fit.w_tokens_per_ms, fit.w_ci95), beyond, most))
+
+    def line(end: str) -> LatencyLine:
+        *ws, w = (_w_of(getattr(each, end)) for each in slopes)
+        return LatencyLine(w, 0.0, tuple(map(Break, breaks, ws)))
+
+    return line("low"), line("value"), line("high")
+
+
+def _w_of(slope: float) -> float | None:
+    """Return W; None for a flat line."""
+    return max(1 / slope, sys.float_info.min) if slope else None
 
 
 def _slope(
@@ -196,22 +201,12 @@ def _slope(
     return Estimate(min(max(least, flattest), steepest), flattest, steepest)
 
 
-def _moved(known: tuple[int, Estimate], slopes: _Slopes, n: int, floor: float) -> Known:
-    """Return a known latency, those at the breaks on the way to position n, and that there, at least `floor` [ms]."""
-    found, at = [known], known[0]
-    breaks = sorted((int(end) for end, _ in slopes[:-1] if min(at, n) < end < max(at, n)), reverse=n < at)
-    for end in (*breaks, n) if n != at else ():
-        start, level = found[-1]
-        slope = next(slope for until, slope in slopes if max(start, end) <= until)
-        found.append((end, _moved_along(level, slope, end - start, floor)))
-    return tuple(found)
-
-
-def _moved_along(level: Estimate, slope: Estimate, distance: int, floor: float) -> Estimate:
-    """Return the level `distance` positions away, at least `floor` [ms]."""
-    value = max(level.value + distance * slope.value, floor)
-    steeper, flatter = abs(distance) * (slope.high - slope.value), abs(distance) * (slope.value - slope.low)
-    up, down = (steeper, flatter) if distance > 0 else (flatter, steeper)
+def _moved(known: tuple[int, Estimate], lines: Sequence[LatencyLine], n: int, floor: float) -> Estimate:
+    """Return the latency at position n that follows from a known one, at least `floor` [ms]."""
+    at, level = known
+    least, by_ms, most = (line.ms(n) - line.ms(at) for line in lines)
+    value = max(level.value + by_ms, floor)
+    down, up = by_ms - min(least, most), max(least, most) - by_ms
     low = max(value - math.hypot(level.value - level.low, down), min(floor, value))
     return Estimate(value, low, value + math.hypot(level.high - level.value, up))
 
