@@ -46,7 +46,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = cached_twin("thin", TWIN, "f16", Path(folder))
         stated = read_model_file(path).breaks[-1]
-        with decoded([str(path)], N_GEN) as (fit, position, step_ns):
+        with decoded([str(path), "-t", "1"], N_GEN) as (fit, position, step_ns):
             measured = found_break(position, step_ns)
     print(f"header: {stated}, measured: {measured}; fitted with the header's: W {w_text(fit)} tokens/ms")
     return int(abs(measured - stated) > KV_CELLS)
