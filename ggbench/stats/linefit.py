@@ -198,11 +198,10 @@ def again_windows(first_position: int, n_gen: int, breaks: Sequence[int] = ()) -
     if not len(stair_means(repetitions, pieces).step_ms):
         return []
     if blocks is not None:
-        piece = pieces.piece(blocks.ramp)
-        behind = (np.flatnonzero(np.diff(piece)) + 1).tolist()
-        numbers = {0, len(piece) // 2, len(piece) - 1, *behind, *(number - 1 for number in behind)}
+        begins, n_blocks = pieces.begins(blocks.ramp), len(blocks.step_ms)
+        numbers = np.unique([0, n_blocks // 2, n_blocks - 1, *begins, *(begins - 1)])
         n_each = max(n_each, int(_AGAIN_SHARE * n_gen / (len(numbers) * FEWEST_TURNS)) // 2 * 2)
-        middles, n_turns = blocks.ramp[sorted(numbers)], FEWEST_TURNS
+        middles, n_turns = blocks.ramp[numbers], FEWEST_TURNS
     else:
         first_stair, last = -(-pieces.after // KV_CELLS), min(position[-1], pieces.until)
         middles = np.arange((first_stair + 0.5) * KV_CELLS - 0.5, last - n_each / 2, KV_CELLS)[[0, -1]]

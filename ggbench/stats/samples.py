@@ -11,6 +11,7 @@ of one run, however long, is too narrow to compare it with another.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -71,23 +72,23 @@ class Pieces(NamedTuple):
         """Return what of a run from position `first` to `last` lies between breaks, in pieces of at least `fewest`
         positions.
         """
-        before = [each for each in breaks if each < first + fewest]
-        beyond = [each for each in breaks if each not in before and each > last - fewest]
-        knots = (each for each in breaks if each not in before and each not in beyond)
-        return cls(max(before, default=0), tuple(knots), min(beyond, default=np.inf))
+        ends = (0, *breaks, np.inf)
+        start = bisect.bisect_left(breaks, first + fewest)
+        end = max(start, bisect.bisect_right(breaks, last - fewest))
+        return cls(ends[start], tuple(breaks[start:end]), ends[end + 1])
 
     def up_to_a_break(self) -> Pieces:
         """Return the first piece alone, for a run that is too short for several."""
-        return Pieces(self.after, (), self.knots[0]) if self.knots else self
+        return Pieces(self.after, (), (*self.knots, self.until)[0])
 
     def parts(self, position: Floats) -> Floats:
         """Return how far each position is into each piece, on a further axis; the first begins at 1."""
         starts, ends = (1, *self.knots), (*self.knots, np.inf)
         return np.clip(position[..., None], starts, ends) - starts
 
-    def piece(self, ramp: Floats) -> npt.NDArray[np.int64]:
-        """Return the number of the piece in which each position - 1 lies."""
-        return np.searchsorted(self.knots, ramp).astype(np.int64)
+    def begins(self, ramp: Floats) -> npt.NDArray[np.int64]:
+        """Return the numbers of the first mean in each further piece, of means with this position - 1."""
+        return (np.flatnonzero(np.diff(np.searchsorted(self.knots, ramp))) + 1).astype(np.int64)
 
 
 WHOLE = Pieces()
@@ -132,11 +133,9 @@ def block_means(repetitions: Sequence[Repetition], pieces: Pieces = WHOLE) -> Me
     found = stair_means(repetitions, pieces)
     if len(found.step_ms) < FEWEST_STAIRS:
         return None
-    piece, groups = pieces.piece(found.ramp), []
-    for number in range(len(pieces.knots) + 1):
-        (stairs,) = np.nonzero(piece == number)
-        n_blocks = max(_MIN_BLOCKS // (len(pieces.knots) + 1), len(stairs) // _STAIRS_PER_BLOCK)
-        groups += np.array_split(stairs, max(1, min(n_blocks, len(stairs))))
+    fewest, groups = _MIN_BLOCKS // (len(pieces.knots) + 1), list[npt.NDArray[np.int64]]()
+    for stairs in np.split(np.arange(len(found.step_ms)), pieces.begins(found.ramp)):
+        groups += np.array_split(stairs, min(len(stairs), max(fewest, len(stairs) // _STAIRS_PER_BLOCK)))
     return Means(*(np.array([values[group].mean(axis=0) for group in groups]) for values in found))
 
 
