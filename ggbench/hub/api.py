@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from ggbench import __version__
 from ggbench.errors import BadFile, NetworkError
 from ggbench.files import read_bounded
 from ggbench.hub.access import HubAccess, error_for_response, hub_errors, retry_after_s
@@ -236,15 +237,19 @@ def open_response(
     Redirects are followed here, as httpx2 would read the body of each, however long.
     """
     import httpx2
-    from huggingface_hub import get_session
-    from huggingface_hub.utils import build_hf_headers
+    from huggingface_hub import constants, get_session, get_token
 
+    # Not `build_hf_headers`: it asks the Hub for a list of agents first, and reads whatever that answers.
+    own = {"User-Agent": f"ggbench/{__version__}"}
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    if token is not None:
+        own["Authorization"] = f"Bearer {token}"
     session = get_session()
     request = session.build_request(
         "GET",
         url,
         params=list(params) or None,
-        headers={**build_hf_headers(), **(headers or {})},
+        headers={**own, **(headers or {})},
         timeout=httpx2.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S),
     )
     for _ in range(_MAX_REDIRECTS):

@@ -52,13 +52,9 @@ def served() -> Iterator[TestHub]:
     """
     import httpcore2
     from huggingface_hub import close_session
-    from huggingface_hub.utils import _detect_agent
 
-    # Its first request of the day asks the real Hub for the names of coding agents.
-    agents: dict[str, object] = {"standardEnvVars": [], "harnesses": {}}
     close_session()
     with (
-        mock.patch.object(_detect_agent, "_registry", agents),
         mock.patch.object(httpcore2, "default_ssl_context", lambda **_: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)),
         TestHub() as hub,
         mock.patch.dict(os.environ, HF_ENDPOINT=hub.url),

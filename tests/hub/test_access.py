@@ -87,7 +87,7 @@ def test_an_invalid_token_is_not_printed(access: HubAccess, hub: TestHub, monkey
     """httpx2's own message would print it."""
     hub.add_repo(REPO, GGUF)
     for token in ("hf_wröng", "hf_a\x00b"):
-        monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda token=token: token)
+        monkeypatch.setattr("huggingface_hub.get_token", lambda token=token: token)
         with pytest.raises(UsageError, match="token contains invalid characters") as raised:
             list_repo(access, REPO)
         assert "hf_" not in raised.value.message
@@ -167,6 +167,7 @@ def test_the_body_of_a_redirect_is_not_read_whatever_its_length(
     tracemalloc.start()
     try:
         assert list_repo(access, REPO).repo == REPO
+        assert len(hub.requests) == 2  # none of huggingface_hub's own
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
