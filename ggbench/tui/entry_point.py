@@ -65,6 +65,7 @@ def _opened(model: str) -> tuple[Path | str, str | None]:
     A server is returned as its URL. Raises UnknownName for a model not in the catalog, and like `parse_model` and
     `add_place`.
     """
+    from ggbench.gguf_file.quants import canonical_quant
     from ggbench.models.added_places import add_place
     from ggbench.models.catalog import load_catalog
     from ggbench.models.reference import parse_model
@@ -76,7 +77,8 @@ def _opened(model: str) -> tuple[Path | str, str | None]:
     match ref.require_gguf().kind:
         case "path":
             found_here = add_place(ref.path)
-            chosen = next((each for each in found_here if quant and each.quant == quant), found_here[0])
+            wanted = canonical_quant(quant or "")
+            chosen = next((each for each in found_here if each.quant == wanted), found_here[0])
             return chosen.paths[0], chosen.paths[0].name if quant or ref.path.is_file() else None
         case "catalog" | "twin":
             found = load_catalog().model(ref.name)

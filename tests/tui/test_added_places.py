@@ -1,6 +1,7 @@
 """Folders and files added by hand: typed, pasted, given to the command, listed, refused and removed."""
 
 import shutil
+import struct
 from pathlib import Path
 
 import msgspec.structs
@@ -32,8 +33,10 @@ Page = Pilot[None]
 def models(tmp_path: Path, tiny_twin: Path) -> Path:
     folder = tmp_path / "my models"
     (folder / "below").mkdir(parents=True)
-    for name in ("one-q8_0.gguf", "one-q4_0.gguf", "below/two-q8_0.gguf"):
+    for name in ("one-q8_0.gguf", "below/two-q8_0.gguf"):
         shutil.copy(tiny_twin, folder / name)
+    key, q8_0, q4_0 = b"general.file_type", struct.pack("<II", 4, 7), struct.pack("<II", 4, 2)
+    (folder / "one-q4_0.gguf").write_bytes(tiny_twin.read_bytes().replace(key + q8_0, key + q4_0))
     return folder
 
 
