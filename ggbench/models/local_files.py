@@ -158,6 +158,8 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 _NAME_WIDTH = 120
 _LARGEST = 1 << 31
+_FEW_TENSORS = 100
+"""A file of MTP layers alone has 20 to 50 tensors, a model with them some hundred, so that its table is not read."""
 
 
 def facts_of(path: Path, name: str) -> HeaderFacts:
@@ -175,7 +177,7 @@ def read_facts(path: Path, name: str = "") -> HeaderFacts:
     with open_gguf(path) as (source, size):
         metadata, n_tensors = read_leading_metadata(source, size, path.name)
         architecture, tensors = _text(metadata, "general.architecture"), None
-        may_draft = metadata.get(f"{architecture}.nextn_predict_layers")
+        may_draft = n_tensors < _FEW_TENSORS and metadata.get(f"{architecture}.nextn_predict_layers")
         if may_draft or not n_tensors or quant_label(path.absolute(), metadata) is None:
             header = read_header(source, size, path.name, allow_missing_data=True)
             metadata, tensors = header.metadata, header.tensors
