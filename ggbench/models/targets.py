@@ -7,6 +7,7 @@ range and cached, so repeating a plan needs no network.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -413,17 +414,14 @@ def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
         chosen = choose_by_quant(ref.quants, variants, ref.label)
     else:
         chosen = tuple(each for each in variants if each.role == "model") or variants
-    return tuple(
-        Target(
-            ref.label,
-            variant.quant or NO_QUANT,
-            "twin" if variant.facts.is_twin else "file",
-            variant.paths[0],
-            variant.file_bytes,
-            selector=selector_in(variants, variant),
-        )
-        for variant in chosen
-    )
+    found = []
+    for variant in chosen:
+        path, quant = variant.paths[0], variant.quant or NO_QUANT
+        target = Target(ref.label, quant, "twin" if variant.facts.is_twin else "file", path, variant.file_bytes)
+        with contextlib.suppress(GgbenchError):  # the target remains, so that its row shows the reason
+            target = _headed(target, read_model_file(path))
+        found.append(replace(target, selector=selector_in(variants, variant)))
+    return tuple(found)
 
 
 def _with_header(target: Target, reads: Mapping[str, ModelFile | GgbenchError], *, alone: bool) -> Target:
@@ -442,16 +440,15 @@ def _with_header(target: Target, reads: Mapping[str, ModelFile | GgbenchError], 
         if alone:
             raise
         return replace(target, reason=error.message)
-    return replace(target, quant=_label(target, file), file=file)
+    return _headed(target, file)
 
 
-def _label(target: Target, file: ModelFile) -> str:
-    """Return the quant by the header; a catalog model's is the one that was asked for."""
-    if target.published is not None:
-        return quant_label(target.published.variant.files[0].path, file.metadata) or target.quant
-    if target.path is None:
-        return target.quant
-    return quant_label(target.path.absolute(), file.metadata) or target.quant
+def _headed(target: Target, file: ModelFile) -> Target:
+    """Return a target with its header, and the quant by that; a catalog model's is the one that was asked for."""
+    path = target.path and target.path.absolute()
+    where = path if target.published is None else target.published.variant.files[0].path
+    label = where and quant_label(where, file.metadata)
+    return replace(target, quant=label or target.quant, file=file)
 
 
 def _read_remote(
