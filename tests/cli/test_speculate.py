@@ -124,3 +124,13 @@ def test_what_cannot_be_foreseen_ends_in_one_line(
     monkeypatch.setattr("ggbench.experiments.speculate.ahead.launch_engine", None)
     ran = ggbench("speculate", tiny_twin, *ELSEWHERE, *words)
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, "", 2) and said in ran.err
+
+
+@pytest.mark.llama
+def test_pick_says_where_mtp_pays_and_fits(ggbench: Run, drafting: Path) -> None:
+    words = ("pick", drafting, *ELSEWHERE, "-ctk", "f16", "-ctv", "f16")
+    [line] = [each for each in ggbench(*words, "--json").json["notes"] if each.startswith("MTP pays: ~")]
+    assert "times" in line and "--mtp --spec-draft-n-max" in line
+    drafted = ggbench(*words, *line.partition(" memory: ")[2].split(), "--json").json
+    assert not any("MTP pays" in each for each in drafted["notes"]), "it drafts already"
+    assert "--spec-type draft-mtp" in drafted["commands"]["llama_server"]
