@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.run_commands import RunSettings, shell_line
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import UsageError
+from ggbench.errors import DoesNotFit, UsageError
 from ggbench.expect.drafts import TASKS, DraftStep, best_step, draft_steps
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.speed import expected_speed
@@ -41,7 +41,7 @@ class Drafting(msgspec.Struct, frozen=True):
     steps: tuple[DraftStep, ...]
     best: DraftStep
     llama_server: str = ""
-    """The command that drafts; empty if it does not certainly pay."""
+    """The command that drafts; empty if it does not certainly pay, or does not fit."""
     answer: str = ""
     """The sentence that says all this."""
 
@@ -55,12 +55,17 @@ def plan_drafting(
 ) -> Drafting:
     """Plan a quant without drafts and with those of a draft model, or of its own MTP layers; `ks` as `draft_steps`.
 
-    Raises like `check_drafts`, before an allocator starts, and UsageError if the speed there is unknown.
+    Raises like `check_drafts`, before an allocator starts, DoesNotFit if it does not without drafts, and UsageError if
+    the speed there is unknown.
     """
     file, setup, budget = target.header(), request.setup, request.budget
     drafts = None if draft is None else draft.header()
     check_drafts(drafts, file)
     plain = _row(target, replace(request, setup=setup.undrafted()), allocator(setup.undrafted(), None))
+    if plain.fits is False:
+        short, where = format_bytes(-(plain.left_bytes or 0)), short_device(budget.device)
+        what = f"{sanitize(file.name)} does not fit {where} without drafts: {short} short"
+        raise DoesNotFit(what, f"see what would help: ggbench plan {target.model} {target.quant}")
     placed, n = plain.setup or setup, plain.n_ctx_slot or 1
     placement = Placement.of(file, placed, budget)
     kind = "draft" if drafts else "mtp"
@@ -71,7 +76,7 @@ def plan_drafting(
     drafting = replace(setup, n_ctx=placed.n_ctx, n_cpu_moe=placed.n_cpu_moe, spec_draft_n_max=best.k)
     row = _row(target, replace(request, setup=drafting, places_experts=False), allocator(drafting, draft))
     command = ""
-    if best.pays and target.to_run is not None:
+    if best.pays and row.fits and target.to_run is not None:
         drafter = None if draft is None else draft.to_run
         backends = tuple(each.ggml_name.rstrip("0123456789") for each in budget.devices)
         command = shell_line(RunSettings(target.to_run, drafting, backends, draft=drafter))

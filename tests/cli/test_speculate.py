@@ -107,6 +107,16 @@ def test_given_numbers_of_drafted_tokens_are_the_only_ones(ggbench: Run, tiny_tw
     assert pair["llama_server"] == "" and "does not pay" in pair["answer"]
 
 
+@pytest.mark.llama
+def test_where_the_model_or_its_drafts_have_no_room(ggbench: Run, drafting: Path) -> None:
+    alone = ggbench("speculate", drafting, "--gpu", "10MiB@900GB/s", "--ram", "8GiB", "--reserve", "0")
+    assert (alone.code, alone.out) == (3, "") and "does not fit" in alone.err and "ggbench plan" in alone.err
+    [row] = ggbench("plan", drafting, *ELSEWHERE, "--json").json["rows"]
+    room = ("--gpu", f"{row['needed_bytes'] // 1024 + 64}KiB@900GB/s", "--ram", "8GiB", "--reserve", "0", "-c", "2k")
+    ran = ggbench("speculate", drafting, *room, "--json")
+    assert ran.code == 3 and ran.json["llama_server"] == "" and "too much" in ran.json["answer"]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

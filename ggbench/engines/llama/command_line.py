@@ -141,6 +141,8 @@ def in_own_words(args: Sequence[str], own: set[str]) -> tuple[list[str], list[st
             words.append(left.pop(0))
             continue
         found = given.own_words(own)
+        if found is None and given.flag in own:
+            found = [given.flag, *given.values]
         words += found or []
         idle += [given.flag] if found is None else []
     return [*words, *left], idle
