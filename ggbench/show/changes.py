@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ggbench.engines.llama.flags import changed_flags
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.answer import Table
 from ggbench.show.figure import Figure, figures_type, member
@@ -11,19 +12,18 @@ from ggbench.sizing.plan_record import Change, ChangeKind, PlanRow
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_number
 
-_FLAGS: Mapping[ChangeKind, str] = {"n_cpu_moe": "-ncmoe", "n_ctx": "-c", "n_gpu_layers": "-ngl"}
+_CHANGED: Mapping[ChangeKind, Sequence[str]] = {
+    "KV q8_0": ("type_k", "type_v", "flash_attn"),
+    "n_cpu_moe": ("n_cpu_moe", "tensor_split"),
+    "n_ctx": ("n_ctx",),
+    "n_gpu_layers": ("n_gpu_layers", "tensor_split"),
+}
+"""Fields of a setup that a change sets."""
 
 
 def change_options(change: Change) -> str:
     """Return the options of a change, `-ctk q8_0 -ctv q8_0`; empty without any."""
-    setup = change.setup
-    if setup is None:
-        return ""
-    if change.kind == "KV q8_0":
-        return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
-    text = f"{_FLAGS[change.kind]} {getattr(setup, change.kind)}"
-    is_divided = change.kind != "n_ctx" and setup.tensor_split
-    return f"{text} -ts {','.join(f'{each:g}' for each in setup.tensor_split)}" if is_divided else text
+    return "" if change.setup is None else " ".join(changed_flags(change.setup, fields=_CHANGED[change.kind]))
 
 
 def change_text(change: Change) -> str:

@@ -17,6 +17,12 @@ from tests.fakes.scores import scores, trained_folder
 from tests.fakes.small_machine import SmallMachine
 
 PICK = ["pick", "qwen3-30b-a3b", "--gpu", "rtx-3060", "--ram", "32GiB@50GB/s", "-c", "32k"]
+CHECK = [
+    "check",
+    "llama-server -m Qwen3-30B-A3B-Q4_K_M.gguf -ngl 99 -ncmoe 40 -c 16384 -np 2 --no-mmap",
+    "--gpu",
+    "rtx-3060",
+]
 PLAN = ["plan", "llama-3.1-70b", "q4_k_m", "q5_k_m", "q3_k_m", "--gpu", "rtx-3090x2", "-c", "32k"]
 WIDTHS = ("60", "80", "100", "200")
 
@@ -41,6 +47,8 @@ def ask(
                 return [*PICK]
             case "plan":
                 return [*PLAN]
+            case "check":
+                return [*CHECK]
             case "decode" | "prefill" | "forecast" | "inspect":
                 return [task, tiny_twin]
             case "bench":
@@ -76,6 +84,7 @@ def ask(
     ("task", "most", "said"),
     [
         ("pick", 20, "Run q4_k_m with"), ("plan", 24, "llama-3.1-70b fits 2 x RTX 3090"),
+        ("check", 20, "It fits with"),
         ("decode", 14, "tok/s over 10,000 tokens"), ("prefill", 14, "tok/s over a prompt"),
         ("compare", 16, "1.51 times"), ("quality", 14, "loses enough to notice"), ("bench", 16, "1.00 times"),
         ("maxctx", 12, "works: decoded at its end"), ("forecast", 14, "tok/s at a context of 4,096"),
@@ -95,14 +104,25 @@ def test_a_command_prints_its_answer_and_little_else(ask: Ask, task: str, most: 
     assert all(line == line.rstrip() and len(line) <= 100 for line in lines if not line.startswith("llama-server"))
 
 
-@pytest.mark.parametrize("task", ["pick", "maxctx"])
+@pytest.mark.parametrize("task", ["pick", "maxctx", "check"])
 def test_the_second_line_is_what_to_type(ask: Ask, task: str) -> None:
     assert ask(task).out.splitlines()[1].startswith("llama-server ")
 
 
 @pytest.mark.parametrize(
     "task",
-    ["pick", "plan", "decode", "compare", "quality", "bench", "maxctx", "tune", "limits --gpu rtx-3090 qwen3-14b"],
+    [
+        "pick",
+        "plan",
+        "check",
+        "decode",
+        "compare",
+        "quality",
+        "bench",
+        "maxctx",
+        "tune",
+        "limits --gpu rtx-3090 qwen3-14b",
+    ],
 )
 def test_why_has_the_rest(ask: Ask, task: str) -> None:
     short, whole = ask(task).out.splitlines(), ask(task, "--why").out.splitlines()
@@ -110,7 +130,7 @@ def test_why_has_the_rest(ask: Ask, task: str) -> None:
     assert not any("--why" in line for line in whole)
 
 
-@pytest.mark.parametrize("task", ["pick", "plan", "bench", "compare", "results"])
+@pytest.mark.parametrize("task", ["pick", "plan", "check", "bench", "compare", "results"])
 def test_markdown_is_rendered_as_tables_and_code(ask: Ask, task: str) -> None:
     text = ask(task, "--md").out
     html = MarkdownIt("commonmark").enable("table").render(text)

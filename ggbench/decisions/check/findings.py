@@ -55,7 +55,8 @@ _PROMPT = 2048
 _PLACES = {
     "n_gpu_layers": -1, "cpu_moe": False, "n_cpu_moe": 0, "override_tensor": (), "kv_offload": True, "tensor_split": (),
 }  # fmt: skip
-_CONTEXT_STAYS = "--override-kv"
+_LONGER = re.compile(r"-2507\b|-1m\b", re.IGNORECASE)
+"""Names of files that were trained with longer contexts than the model of the catalog with their shape."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -191,29 +192,29 @@ def _matches(override: str, file: ModelFile) -> bool:
 
 def _adapted(fitter: Fitter, line: CommandLine, asked: Fit) -> Fit:
     """Return the fit of what llama-server makes of a setup by `--fit`: first the context, then layers or experts."""
-    if not line.fits:
+    has_context, moves = line.last("--ctx-size") is not None, not line.is_placed and fitter.budget.on_gpu
+    budget = _with_margins(fitter.budget, line.value("--fit-target"))
+    kept = zip(asked.devices, budget.devices, strict=False)
+    has_room = all((each.left_bytes or 0) + each.reserve_bytes >= memory.reserve_bytes for each, memory in kept)
+    if not line.fits or (asked.is_enough and has_room) or (has_context and not moves):
         return asked
-    roomy = fitter.within(_with_margins(fitter.budget, line.value("--fit-target")))
-    setup, fit = asked.setup, roomy.fit(asked.setup)
-    if not fit.is_enough and line.last("--ctx-size") is None:
+    roomy = fitter.within(budget)
+    fit = roomy.fit(asked.setup)
+    if not has_context:
         given = line.value("--fit-ctx")
-        least = (int(given) if given.isdecimal() else _FIT_CTX) * setup.n_streams
-        setup = replace(setup, n_ctx=min(asked.context.n_ctx, max(least, roomy.longest(fit))))
-        fit = roomy.fit(setup)
-    if not fit.is_enough and not line.is_placed and fitter.budget.on_gpu:
-        split = smallest_split(roomy, fit)
-        setup = setup if split is None else split.setup
-    return fitter.fit(setup)
+        least = (int(given) if given.isdecimal() else _FIT_CTX) * asked.setup.n_streams
+        fit = roomy.fit(replace(fit.setup, n_ctx=min(asked.context.n_ctx, max(least, roomy.longest(fit)))))
+    if moves and not fit.is_enough:
+        fit = smallest_split(roomy, fit) or fit
+    return fitter.fit(fit.setup)
 
 
 def _with_margins(budget: Budget, given: str) -> Budget:
     """Return the budget with what `--fit-target` keeps free of each device, in MiB, instead of the reserves."""
     margins = [int(each) for each in re.split("[,/]+", given) if each.isdecimal()] or [_FIT_MARGIN_MIB]
-    margins += margins[:1] * len(budget.devices) if len(margins) == 1 else [0] * len(budget.devices)
-    devices = (
-        replace(each, reserve_bytes=margin * MIB) for each, margin in zip(budget.devices, margins, strict=False)
-    )
-    return replace(budget, devices=tuple(devices))
+    margins = margins * len(budget.devices) if len(margins) == 1 else [*margins, *[0] * len(budget.devices)]
+    devices = zip(budget.devices, margins, strict=False)
+    return replace(budget, devices=tuple(replace(each, reserve_bytes=margin * MIB) for each, margin in devices))
 
 
 class _Search:
@@ -255,7 +256,8 @@ class _Search:
     def _cells(self) -> Iterator[Finding]:
         """Yield a cache beyond the training context, of which llama-server gives a slot nothing."""
         trained, setup = self.fitter.file.n_ctx_train or 0, self.best.setup
-        if not 0 < trained < _slot(self.best) or self.line.last(_CONTEXT_STAYS):
+        is_stretched = self.line.last("--override-kv") or _LONGER.search(self.line.model)
+        if not 0 < trained < _slot(self.best) or is_stretched:
             return
         capped = self.fitter.fit(replace(setup, n_ctx=trained * setup.n_streams))
         values: dict[str, str | int] = {"trained": trained, "freed": _size(self._freed(capped))}

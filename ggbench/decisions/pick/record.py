@@ -11,9 +11,9 @@ import msgspec
 
 from ggbench.decisions.pick.needs import Concern, Needs
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.flags import changed_flags
 from ggbench.expect.drafts import DraftStep
 from ggbench.expect.loss import NO_LOSS, added, cautious
-from ggbench.fields import joined
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Estimate, Expected
@@ -50,12 +50,8 @@ class NeedCheck(msgspec.Struct, frozen=True):
 
 def placement_options(setup: LlamaConfig) -> tuple[str, ...]:
     """Return llama.cpp's options that leave out GPUs or keep a part of the model in main memory: `-ncmoe 24`."""
-    found = [f"-dev {joined(setup.devices)}"] if setup.devices else []
-    if setup.n_cpu_moe:
-        found.append(f"-ncmoe {setup.n_cpu_moe}")
-    if setup.n_gpu_layers >= 0:
-        found.append(f"-ngl {setup.n_gpu_layers}")
-    return tuple(found)
+    words = changed_flags(setup, fields=("devices", "n_cpu_moe", "n_gpu_layers"))
+    return tuple(map(" ".join, zip(words[::2], words[1::2], strict=True)))
 
 
 class Candidate(msgspec.Struct, frozen=True):

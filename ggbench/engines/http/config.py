@@ -26,15 +26,16 @@ from ggbench.engines.http.program import (
     list_devices,
     split_command,
 )
+from ggbench.engines.llama.command_line import server_options
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.text import in_words, shorten
 
-_OWN_FLAGS = (
-    "-m", "--model", "-hf", "--hf-repo", "-c", "--ctx-size", "-np", "--parallel", "--host", "--port", "--api-key",
-    "--api-key-file", "--ssl-key-file", "--ssl-cert-file", "--api-prefix",
-)  # fmt: skip
-"""Flags that ggbench gives itself, or that hide the server from it."""
+_OWN_OPTIONS = frozenset({
+    "--model", "--hf-repo", "--ctx-size", "--parallel", "--host", "--port", "--api-key", "--api-key-file",
+    "--ssl-key-file", "--ssl-cert-file", "--api-prefix",
+})  # fmt: skip
+"""Options that ggbench gives itself, or that hide the server from it, by their last spellings."""
 
 
 class LlamaServerConfig(LlamaConfig, frozen=True):
@@ -67,7 +68,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         Raises UsageError for a program that is missing or not executable, or a flag that ggbench gives.
         """
         words = find_server(_split(command))
-        taken = [word for word in split_command(words)[1] if word.partition("=")[0] in _OWN_FLAGS]
+        taken = [word for word in split_command(words)[1] if _name(word) in _OWN_OPTIONS]
         if taken:
             hint = "omit it; MODEL, -c and --batch have options of their own"
             raise UsageError(f"--engine: ggbench sets {in_words(taken)} itself", hint)
@@ -89,8 +90,8 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
 
     @property
     def may_use_gpu(self) -> bool:
-        layers = self._own("-ngl", "--gpu-layers", "--n-gpu-layers")
-        return (layers != "0" if layers else super().may_use_gpu) and self._own("-dev", "--device") != "none"
+        layers = self._own("-ngl")
+        return (layers != "0" if layers else super().may_use_gpu) and self._own("-dev") != "none"
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -99,7 +100,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
 
     def with_threads(self, threads: int) -> Self:
         """Return the setup with the threads of the user's own `-t`, which llama-server takes instead of any other."""
-        own = self._own("-t", "--threads")
+        own = self._own("-t")
         if own.isdecimal() and int(own):
             return replace(self, threads=int(own))
         return super().with_threads(threads)
@@ -111,7 +112,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         return replace(self, mtp=False, spec_type=spec_type, n_draft=n_draft)
 
     def listed_gpus(self) -> Mapping[str, int] | None:
-        listed, chosen = list_devices(self.program_words, self.servers), self._own("-dev", "--device")
+        listed, chosen = list_devices(self.program_words, self.servers), self._own("-dev")
         if listed is None:
             return None
         if chosen:
@@ -136,10 +137,16 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     def check_program(self) -> None:
         check_words(self.words)
 
-    def _own(self, *flags: str) -> str:
-        """Return the value that the user's own words give to one of these flags; the last counts, as in llama.cpp."""
-        words = self.words
-        return next((value for flag, value in reversed(list(itertools.pairwise(words))) if flag in flags), "")
+    def _own(self, flag: str) -> str:
+        """Return the value that the user's own words give to an option; the last counts, as in llama.cpp."""
+        pairs = reversed(list(itertools.pairwise(self.words)))
+        return next((value for word, value in pairs if _name(word) == _name(flag)), "")
+
+
+def _name(word: str) -> str:
+    """Return the last spelling of the option that a word is; empty for any other word."""
+    option = server_options().get(word.partition("=")[0])
+    return "" if option is None else option.name
 
 
 def _split(command: str) -> list[str]:
