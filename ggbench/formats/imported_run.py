@@ -6,7 +6,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -63,16 +62,6 @@ def environment_of(imported: Imported, *, cpu: str = "", commit: str = "", llama
         llama_cpp_commit=commit,
         imported=imported,
     )
-
-
-def utc_text(text: str) -> str:
-    """Return an ISO time in UTC, as in the store; empty if it is none, or before 1970 or after 2200."""
-    try:
-        moment = datetime.fromisoformat(text)
-        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return ""
-    return moment.isoformat(timespec="seconds") if 1970 <= moment.year <= 2200 else ""
 
 
 MOST_BYTES = 64 << 20

@@ -13,12 +13,11 @@ from pathlib import PurePath
 
 import msgspec
 
-from ggbench.formats.imported_run import utc_text
 from ggbench.formats.llama_bench import FIELDS, TOOL, BenchRow, measured_row
 from ggbench.machine.records import Cell, Environment, ImportedRow
 from ggbench.runs.recording import ModelDescribed, PromptTiming, Recording, Series
 from ggbench.runs.run import Run
-from ggbench.runs.store.runs import WARMUP
+from ggbench.runs.store.runs import WARMUP, utc_text
 from ggbench.stats.decode_timing import DecodeWindow
 
 WINDOW = 128

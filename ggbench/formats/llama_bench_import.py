@@ -25,7 +25,6 @@ from ggbench.formats.imported_run import (
     content_sha256,
     environment_of,
     observed,
-    utc_text,
 )
 from ggbench.formats.llama_bench import TOOL, BenchRow
 from ggbench.gguf_file.quants import name_without_quant, quant_from_words, quant_label
@@ -33,6 +32,7 @@ from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.recording import PromptTiming
 from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.runs.store.runs import utc_text
 from ggbench.show.anonymous import anonymous
 from ggbench.stats.decode_timing import DecodeWindow
 

@@ -22,7 +22,7 @@ from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
-from ggbench.formats.imported_run import ImportedRun, SourceFile, content_sha256, environment_of, utc_text
+from ggbench.formats.imported_run import ImportedRun, SourceFile, content_sha256, environment_of
 from ggbench.formats.llama_bench import MOST_TOKENS, TOOL
 from ggbench.formats.llama_bench_import import runs_of
 from ggbench.gguf_file.quants import name_without_quant
@@ -32,7 +32,7 @@ from ggbench.runs.experiment import experiment_of
 from ggbench.runs.recording import kind_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, StoredRun, storable_text
+from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, StoredRun, storable_text, utc_text
 from ggbench.show.anonymous import anonymous, may_identify
 from ggbench.show.text import csv_text, without_formula
 from ggbench.text import sanitize

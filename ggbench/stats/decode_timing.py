@@ -11,9 +11,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+
+
+_Slope = Annotated[float, msgspec.Meta(ge=1e-9)]
+"""Latency grows by its inverse, so nothing smaller is read from a file."""
 
 
 class Bandwidth(msgspec.Struct, frozen=True):
@@ -31,7 +35,7 @@ class Break(msgspec.Struct, frozen=True):
 
     n: int
     """Position."""
-    w_tokens_per_ms: float | None
+    w_tokens_per_ms: _Slope | None
     """W up to there, from the break before if there is one; None if latency does not grow, or by less than the
     noise."""
     w_ci95: tuple[float, float | None] | None = None
@@ -41,7 +45,7 @@ class Break(msgspec.Struct, frozen=True):
 class LatencyLine(msgspec.Struct, frozen=True):
     """latency(n) = (n - 1) / W + B, with another W up to each break."""
 
-    w_tokens_per_ms: float | None
+    w_tokens_per_ms: _Slope | None
     """W beyond all breaks; None if latency does not grow."""
     b_ms: float
     breaks: tuple[Break, ...] = ()
@@ -69,7 +73,7 @@ class LatencyLine(msgspec.Struct, frozen=True):
 class DecodeLimit(msgspec.Struct, frozen=True):
     """Bandwidth bound on decode latency."""
 
-    w_tokens_per_ms: float | None
+    w_tokens_per_ms: _Slope | None
     """Beyond all breaks; None if the bytes read per token do not grow with the context."""
     b_ms: float
     bandwidth_bytes_per_s: float
@@ -85,7 +89,7 @@ class LineFit(msgspec.Struct, frozen=True):
     """latency(n) = (n - 1) / W + B, fitted; n is the position, counting the token being decoded."""
 
     n_samples: int
-    w_tokens_per_ms: float | None
+    w_tokens_per_ms: _Slope | None
     """Tokens of context that add 1 ms to a token, beyond all breaks; None if the slope does not differ from zero, if
     the run is not a line, or if it ended before the last break."""
     w_ci95: tuple[float, float | None] | None

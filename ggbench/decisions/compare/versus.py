@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ggbench.decisions.compare.differences import Column
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S
 from ggbench.runs.run import Run
+from ggbench.runs.store.runs import utc_text
 from ggbench.show import UNKNOWN
 from ggbench.show.figure import bounded_text
 from ggbench.show.metric import Metric
@@ -191,10 +192,11 @@ def _ratios_in_turns(one: Sequence[_Timed], other: Sequence[_Timed], longest: ti
 
 
 def _span(run: Run) -> tuple[datetime, datetime] | None:
-    """Return the start and the end of a run; None if one is unknown, or another program's."""
-    if run.is_imported or not run.head.started_at or run.finished_at is None:
+    """Return the start and the end of a run; None if one is unknown or damaged, or another program's."""
+    start, end = utc_text(run.head.started_at), utc_text(run.finished_at or "")
+    if run.is_imported or not start or not end:
         return None
-    return datetime.fromisoformat(run.head.started_at), datetime.fromisoformat(run.finished_at)
+    return datetime.fromisoformat(start), datetime.fromisoformat(end)
 
 
 def _longest_gap(columns: Sequence[Column]) -> timedelta:

@@ -7,6 +7,7 @@ The types of setup, settings and result belong to engines and experiments, which
 from __future__ import annotations
 
 import sqlite3
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -119,6 +120,16 @@ def stored_run_of(record: sqlite3.Row) -> StoredRun:
         settings_json=_text(record["settings"]),
         result_json=_text(result) or None,
     )
+
+
+def utc_text(text: str) -> str:
+    """Return an ISO time in UTC, as in the store; empty if it is none, or before 1970 or after 2200."""
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return ""
+    return moment.isoformat(timespec="seconds") if 1970 <= moment.year <= 2200 else ""
 
 
 def _text(value: object) -> str:
