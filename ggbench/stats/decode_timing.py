@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-
 _Slope = Annotated[float, msgspec.Meta(ge=1e-9)]
 """Latency grows by its inverse, so nothing smaller is read from a file."""
 
