@@ -72,9 +72,9 @@ def test_the_fastest_is_named_with_its_lead() -> None:
     ("rows", "text"),
     [
         ([row(25.0, 9216), row(25.1, 9216)],
-         f"{SMALL} and {LARGE} run q4_k_m about as fast: undecided, 1.00 (0.78–1.30)."),
+         f"{SMALL} or {LARGE} for q4_k_m: undecided, 1.00 (0.78–1.30) times between them."),
         ([row(25.0, 9216), row(23.0, 9472)],
-         f"{SMALL} and {LARGE} run q4_k_m about as fast: undecided, 1.09 (0.84–1.41)."),
+         f"{SMALL} or {LARGE} for q4_k_m: undecided, 1.09 (0.84–1.41) times between them."),
         ([row(10.0, 9216), row(25.0, 9472)],
          f"{SMALL} is slower with q4_k_m: {LARGE} is 2.5 (1.9–3.2) times as fast."),
         ([row(25.0, 0, fits=False), row(None, 60_160)],
