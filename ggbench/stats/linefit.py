@@ -271,7 +271,7 @@ def fit_windows(
     after another, W and B have none.
     """
     positions = [window.mean_position for window in windows]
-    pieces = Pieces.of(breaks, min(positions), max(positions), fewest=0) if windows else WHOLE
+    pieces = Pieces.of(breaks, min(positions), max(positions)) if windows else WHOLE
     turns = Turns.of(windows, pieces)
     if turns is None:
         return None

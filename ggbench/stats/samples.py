@@ -68,11 +68,9 @@ class Pieces(NamedTuple):
     until: float = np.inf
 
     @classmethod
-    def of(cls, breaks: Sequence[int], first: float, last: float, fewest: int = 2 * KV_CELLS) -> Pieces:
-        """Return what of a run from position `first` to `last` lies between breaks, in pieces of at least `fewest`
-        positions.
-        """
-        ends = (0, *breaks, np.inf)
+    def of(cls, breaks: Sequence[int], first: float, last: float) -> Pieces:
+        """Return what of a run from position `first` to `last` lies between breaks, in pieces of two stairs or more."""
+        ends, fewest = (0, *breaks, np.inf), 2 * KV_CELLS
         start = bisect.bisect_left(breaks, first + fewest)
         end = max(start, bisect.bisect_right(breaks, last - fewest))
         return cls(ends[start], tuple(breaks[start:end]), ends[end + 1])

@@ -21,6 +21,8 @@ _STEPS_TOGETHER = 64
 """Number of steps at a depth to report at once."""
 _MMAP_SLACK = 1 << 16
 """malloc's overhead of a block, and a page at its end."""
+_NOT_COPIED = ("deepseek4", "glm5-next")
+"""Architectures whose caches have no cell of another sequence (llama.cpp aborts), or pool cells by their positions."""
 _NO_CELL_LEFT = 1
 """Result of llama_decode if it finds no free cell for a batch."""
 
@@ -96,6 +98,8 @@ def fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float
     to be contiguous; this also lets a cache with a window reuse cells outside it.
     """
     context = model.context("decode")
+    if model.architecture in _NOT_COPIED:
+        return False
     memory = lib.llama_get_memory(context)
     n_copied = min(lib.llama_n_batch(context), max(_COPIED_CELLS, n_cells // _COPIES))
     n_copies, n_rest = divmod(n_cells - 1, n_copied)

@@ -88,6 +88,13 @@ class LlamaModel:
         return text.value.decode(errors="replace")
 
     @property
+    def architecture(self) -> str:
+        """The header's name of it."""
+        buffer = ctypes.create_string_buffer(64)
+        lib.llama_model_meta_val_str(self.handle, b"general.architecture", buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
+
+    @property
     def tensor_bytes(self) -> int:
         return int(lib.llama_model_size(self.handle))
 
