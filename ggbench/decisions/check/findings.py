@@ -228,7 +228,7 @@ class _Search:
     def all(self) -> Iterator[Finding]:
         """Yield the findings; each step starts from the best so far."""
         steps: Sequence[Callable[[], Iterator[Finding]]] = (
-            self._cells, self._windows, self._flash_attn, self._remedies, self._slots, self._cache, self._batch,
+            self._cells, self._attention, self._remedies, self._slots, self._cache, self._batch,
             self._placement, self._room, self._threads, self._prompt_cache,
         )  # fmt: skip
         for step in steps:
@@ -249,9 +249,7 @@ class _Search:
         return found if found is not None and found.is_enough else None
 
     def _freed(self, fit: Fit) -> int:
-        return sum(each.needed_bytes for each in self.best.devices) - sum(
-            each.needed_bytes for each in fit.devices
-        )
+        return self.best.needed_bytes - fit.needed_bytes
 
     def _cells(self) -> Iterator[Finding]:
         """Yield a cache beyond the training context, of which llama-server gives a slot nothing."""
@@ -260,20 +258,18 @@ class _Search:
         if not 0 < trained < _slot(self.best) or is_stretched:
             return
         capped = self.fitter.fit(replace(setup, n_ctx=trained * setup.n_streams))
-        values: dict[str, str | int] = {"trained": trained, "freed": _size(self._freed(capped))}
+        values: dict[str, str | int] = {"trained": trained, "freed": format_bytes(self._freed(capped))}
         yield Finding("wastes", f"-c {self.best.context.n_ctx}", "beyond_training", values)
         self.best = capped
 
-    def _windows(self) -> Iterator[Finding]:
-        if self.best.setup.swa_full and self.best.context.swa_cells is None:
+    def _attention(self) -> Iterator[Finding]:
+        """Yield full caches of a model without windows, and what flash attention would free."""
+        setup = self.best.setup
+        if setup.swa_full and self.best.context.swa_cells is None:
             yield Finding("idle", "--swa-full", "no_windows")
-
-    def _flash_attn(self) -> Iterator[Finding]:
-        if self.best.setup.flash_attn != "off":
-            return
-        alike = self.fitter.sized(replace(self.best.setup, flash_attn="auto"))
+        alike = self.fitter.sized(replace(setup, flash_attn="auto")) if setup.flash_attn == "off" else None
         if alike is not None and (freed := self._freed(alike)) > _MUCH_BYTES:
-            yield Finding("wastes", "-fa off", "flash_attn", {"freed": _size(freed)})
+            yield Finding("wastes", "-fa off", "flash_attn", {"freed": format_bytes(freed)})
             self.best = alike
 
     def _remedies(self) -> Iterator[Finding]:
@@ -287,7 +283,7 @@ class _Search:
             fit = self.fitter.fit(change.setup)
             speed = self.speed(fit)
             subject = " ".join(changed_flags(change.setup, start.setup))
-            values = {"left": _size(fit.left_bytes), "speed": _speed(speed)}
+            values = {"left": format_bytes(fit.left_bytes), "speed": _speed(speed)}
             yield Finding("fits", subject, "fits_with", values)
             if not self.best.is_enough:
                 self.best = fit
@@ -313,7 +309,7 @@ class _Search:
         if self.line.value("--parallel") in ("", "-1"):
             alone = self.fitter.sized(replace(setup, n_seq_max=1, kv_unified=False))
             if alone is not None and (freed := self._freed(alone)) > _MUCH_BYTES:
-                yield Finding("wastes", "-np 1", "auto_slots", {"freed": _size(freed)})
+                yield Finding("wastes", "-np 1", "auto_slots", {"freed": format_bytes(freed)})
                 self.best = alone
 
     def _cache(self) -> Iterator[Finding]:
@@ -326,7 +322,7 @@ class _Search:
             return
         now = found.setup.type_k
         losses = {"now": format_number(self._cache_loss((now, now)), 2), "was": format_number(was, 2)}
-        values = {"type": now, "left": _size(found.left_bytes), **losses}
+        values = {"type": now, "left": format_bytes(found.left_bytes), **losses}
         yield Finding("wastes", f"-ctk {given[0]} -ctv {given[1]}", "cache_without_need", values)
         if not found.placement.is_split:  # else experts or layers gain more by the room
             self.best = found
@@ -392,7 +388,9 @@ class _Search:
             return
         longest = min(self.fitter.longest_by_line(self.best), trained * self.best.setup.n_streams)
         if longest >= _MUCH_LONGER * n_ctx:
-            yield Finding("spares", f"-c {longest}", "unused_context", {"left": _size(self.best.left_bytes)})
+            yield Finding(
+                "spares", f"-c {longest}", "unused_context", {"left": format_bytes(self.best.left_bytes)}
+            )
 
     def _threads(self) -> Iterator[Finding]:
         n_cores, threads = default_threads(), self.best.setup.threads or 0
@@ -410,17 +408,16 @@ class _Search:
         limit_bytes = int(given) * MIB if given.isdecimal() else CACHE_RAM_BYTES
         if given == "-1" or host.left_bytes < _LITTLE * limit_bytes:
             left_bytes = max(0, host.left_bytes)
-            values = {"limit": "all of it" if given == "-1" else _size(limit_bytes), "left": _size(left_bytes)}
+            values = {
+                "limit": "all of it" if given == "-1" else format_bytes(limit_bytes),
+                "left": format_bytes(left_bytes),
+            }
             yield Finding("bites", f"-cram {left_bytes // GIB * 1024}", "prompt_cache", values)
 
 
 def _slot(fit: Fit) -> int:
     """Return the context of one slot."""
     return fit.context.n_ctx // fit.setup.n_streams
-
-
-def _size(n_bytes: int | None) -> str:
-    return format_bytes(n_bytes)
 
 
 def _speed(speed: Expected | None) -> str:
