@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Decode, ProveContext, Request
+from ggbench.engines.contract import Decode, DecodeAtDepth, ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
-from ggbench.engines.events import ContextProven, Opened, Proving
+from ggbench.engines.events import ContextProven, Opened, Proving, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
 
 pytestmark = pytest.mark.llama
@@ -118,3 +121,34 @@ def test_a_proof_reports_how_far_it_has_come(worker: WorkerProcess, tiny_twin: P
     events, _ = ask(worker, ProveContext())
     proving = [event for event in events if isinstance(event, Proving)]
     assert proving[-1].share == 1
+
+
+SIZE: dict[str, Any] = {
+    "n_layer": 4, "n_embd": 256, "n_head": 4, "n_head_kv": 1, "n_ff": 256, "n_vocab": 512, "n_ctx_train": 4096,
+    "n_expert": 4, "n_expert_used": 1, "n_ff_expert": 256, "n_ff_shared_expert": 256, "indexer_n_head": 4,
+    "indexer_head_dim": 64, "indexer_top_k": 64, "head_dim": 64,
+}  # fmt: skip
+SPARSE: dict[str, dict[str, Any]] = {
+    "deepseek4": {
+        "n_rot": 32, "q_lora_rank": 64, "sliding_window": 128, "n_group_out": 2, "o_lora_rank": 64, "n_layer_hash": 1,
+        "layer_pattern": "WCH",
+    },
+    "glm5-next": {
+        "kv_lora_rank": 64, "v_head_dim": 64, "q_lora_rank": 64, "ssm_conv": 4, "ssm_state": 64, "layer_pattern": "M*",
+    },
+    "minimax-m3": {"n_head_kv": 4, "n_rot": 32, "n_layer_dense": 1, "indexer_top_k": 2},
+    "qwen4exp": {
+        "n_head_kv": 2, "n_rot": 64, "ssm_conv": 4, "ssm_state": 64, "ssm_inner": 256, "ssm_n_head": 4,
+        "ssm_n_group": 2, "n_embd_per_layer": 16, "n_row_ngram": 1024, "layer_pattern": "NM*M",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", SPARSE)
+def test_sparse_attention_decodes_far_into_a_context(worker: WorkerProcess, architecture: str, tmp_path: Path) -> None:
+    hyper = Hyperparameters(architecture, **(SIZE | SPARSE[architecture]))
+    load(worker, cached_twin("tiny", hyper, "q8_0", tmp_path))
+    assert context(worker, 512)[1] == Completed()
+    events, ending = ask(worker, DecodeAtDepth(300, 2))
+    assert ending == Completed() and any(isinstance(event, Steps) for event in events)
+    assert ask(worker, ProveContext())[1] == Completed()

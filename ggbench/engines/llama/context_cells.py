@@ -21,8 +21,8 @@ _STEPS_TOGETHER = 64
 """Number of steps at a depth to report at once."""
 _MMAP_SLACK = 1 << 16
 """malloc's overhead of a block, and a page at its end."""
-_NOT_COPIED = ("deepseek4", "glm5-next")
-"""Architectures whose caches have no cell of another sequence (llama.cpp aborts), or pool cells by their positions."""
+_NOT_COPIED = ("deepseek4", "glm5-next", "qwen4exp")
+"""Architectures that find cells by position or have none for another sequence: llama.cpp aborts, or pools few."""
 _NO_CELL_LEFT = 1
 """Result of llama_decode if it finds no free cell for a batch."""
 
