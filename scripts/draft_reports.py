@@ -18,7 +18,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.drafts import (
     AcceptanceRow,
     DraftStep,
-    least_cost,
+    least_costs,
     length_of_rows,
     load_acceptances,
     rows_like,
@@ -170,9 +170,8 @@ def find_reports(rows: Iterable[AcceptanceRow]) -> Iterable[Report]:
         setup = LlamaConfig(n_ctx=N_CTX)
         placement = Placement(file, setup, devices, budget.host)
         draft = files[draft_name, draft_quant] if row.kind == "draft" else mtp_model(file)
-        least = least_cost(placement, draft, N_CTX, row.n_draft, is_here=False)
+        [least] = least_costs(placement, draft, N_CTX, [row.n_draft], is_here=False)
         kind = device_kind(devices[0])
-        assert least is not None, row
         group, length = f"{kind.generation}/{kind.backend}", row.length
         if file.n_expert:
             alike = rows_like(load_acceptances(), row.kind, file.n_params, _task(row))

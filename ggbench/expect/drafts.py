@@ -179,17 +179,16 @@ def draft_steps(
 
     `draft` is the draft model, or the model's own layers that draft (`mtp_model`). `ks` is 1 to 8 by default.
     """
-    rows, found = load_acceptances(), list[DraftStep]()
-    n_params = placement.file.n_params
-    for k in ks or range(1, _MOST_K + 1):
-        least = least_cost(placement, draft, n, k, is_here=is_here)
-        if least is None:
-            return []
-        row = row_cost(placement)
-        cost = Estimate(*(least + k * each for each in (row.value, row.low, row.high)))
-        lengths = {task: length_of_rows(rows_like(rows, kind, n_params, task), k) for task in TASKS}
-        found.append(DraftStep(k, cost, lengths))
-    return found
+    rows, row, ks = load_acceptances(), row_cost(placement), ks or range(1, _MOST_K + 1)
+    alike = {task: rows_like(rows, kind, placement.file.n_params, task) for task in TASKS}
+    return [
+        DraftStep(
+            k,
+            Estimate(*(least + k * each for each in (row.value, row.low, row.high))),
+            {task: length_of_rows(of_task, k) for task, of_task in alike.items()},
+        )
+        for k, least in zip(ks, least_costs(placement, draft, n, ks, is_here=is_here), strict=False)
+    ]
 
 
 def best_step(steps: Sequence[DraftStep]) -> DraftStep:
@@ -198,17 +197,20 @@ def best_step(steps: Sequence[DraftStep]) -> DraftStep:
     return next(step for step, gain in zip(steps, gains, strict=True) if gain >= _NEARLY * max(gains))
 
 
-def least_cost(placement: Placement, draft: ModelFile, n: int, k: int, *, is_here: bool) -> float | None:
-    """Return the time in which a step reads what it needs, in that of a token without drafts; None if unknown."""
+def least_costs(
+    placement: Placement, draft: ModelFile, n: int, ks: Sequence[int], *, is_here: bool
+) -> list[float]:
+    """Return for each k the time in which a step reads what it needs, in that of a token without drafts; empty if it is
+    unknown.
+    """
     drafting = Placement(draft, placement.setup.undrafted().for_draft(), placement.devices, placement.host)
-    token, verified, drafted = (
-        published_curve(placed, is_here=is_here, n_tokens=n_tokens)
-        for placed, n_tokens in ((placement, 1.0), (placement, (k + 1) ** TOUCHED), (drafting, 1.0))
-    )
-    if token is None or verified is None or drafted is None:
-        return None
-    token_ms, verified_ms, drafted_ms = (each.step_ms_at(n).value for each in (token, verified, drafted))
-    return (verified_ms + k * drafted_ms) / token_ms
+    batches = [(drafting, 1.0), *((placement, (k + 1) ** TOUCHED) for k in (0, *ks))]
+    curves = [published_curve(placed, is_here=is_here, n_tokens=n_tokens) for placed, n_tokens in batches]
+    known = [curve.step_ms_at(n).value for curve in curves if curve is not None]
+    if len(known) < len(curves):
+        return []
+    drafted_ms, token_ms, *verified_ms = known
+    return [(ms + k * drafted_ms) / token_ms for k, ms in zip(ks, verified_ms, strict=True)]
 
 
 _EXPERTS = "experts"

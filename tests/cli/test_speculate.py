@@ -80,7 +80,7 @@ ELSEWHERE = ("--gpu", "rtx-3090", "--ram", "32GiB", "-c", "2k")
 
 @pytest.mark.llama
 def test_a_card_that_is_not_here_gets_gain_memory_and_command(ggbench: Run, drafting: Path) -> None:
-    """Of the model's own MTP layers; the memory is the plan's with and without them."""
+    """Its own MTP layers draft; the memory is the plan's with and without them."""
     ran = ggbench("speculate", drafting, *ELSEWHERE, "--json")
     assert ran.code == 0, ran.err
     found = ran.json

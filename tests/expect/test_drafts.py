@@ -10,7 +10,7 @@ from ggbench.expect.drafts import (
     best_step,
     draft_steps,
     expected_acceptance,
-    least_cost,
+    least_costs,
     load_acceptances,
     rows_like,
 )
@@ -88,11 +88,13 @@ def test_a_mixture_verifies_with_the_experts_of_its_batch() -> None:
     experts = replace(TINY, architecture="qwen3moe", n_expert=32, n_expert_used=2, n_ff_expert=512)
     dense, mixture = (build_model(each, "m") for each in (TINY, experts))
     setup = LlamaConfig(n_ctx=4096)
-    costs = [least_cost(Placement(each, setup, (CARD,)), dense, 4096, 3, is_here=False) for each in (dense, mixture)]
-    alone = [least_cost(Placement(each, setup, (CARD,)), dense, 4096, 0, is_here=False) for each in (dense, mixture)]
+    alone, costs = (
+        [least_costs(Placement(each, setup, (CARD,)), dense, 4096, [k], is_here=False)[0] for each in (dense, mixture)]
+        for k in (0, 3)
+    )
     assert alone == pytest.approx([1, 1])
     assert costs[0] == pytest.approx(4), "it drafts for itself, thrice, and reads its weights once to verify"
-    own = [least_cost(Placement(mixture, setup, (CARD,)), mixture, 4096, k, is_here=False) or 0 for k in (1, 3)]
+    own = least_costs(Placement(mixture, setup, (CARD,)), mixture, 4096, (1, 3), is_here=False)
     assert 2 < own[0] < 3 and 4 < own[1] < 7
 
 
