@@ -254,7 +254,8 @@ class _Search:
     def _cells(self) -> Iterator[Finding]:
         """Yield a cache beyond the training context, of which llama-server gives a slot nothing."""
         trained, setup = self.fitter.file.n_ctx_train or 0, self.best.setup
-        is_stretched = self.line.last("--override-kv") or _LONGER.search(self.line.model)
+        is_other = _LONGER.search(self.line.model) and not _LONGER.search(self.target.model)
+        is_stretched = is_other or self.line.last("--override-kv")
         if not 0 < trained < _slot(self.best) or is_stretched:
             return
         capped = self.fitter.fit(replace(setup, n_ctx=trained * setup.n_streams))

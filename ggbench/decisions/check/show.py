@@ -8,6 +8,7 @@ from ggbench.decisions.check.findings import Checked, Finding
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import figures_type
+from ggbench.show.names import quant_name
 from ggbench.show.plan import (
     DEVICE_FIGURES,
     MACHINE,
@@ -36,15 +37,11 @@ def check_answer(checked: Checked, budget: Budget, notes: tuple[str, ...] = ()) 
         checked.better,
         [
             Facts(findings) if findings else say("check.nothing"),
-            Table(DEVICE_FIGURES, row.devices, say("check.by_device", quant=_model(checked))),
+            Table(DEVICE_FIGURES, row.devices, say("check.by_device", quant=quant_name(row.subject))),
         ],
         [*notes, assumed_memory(budget, [row]), estimated_from(budget, [row])],
         [Facts([("as planned", row.command)])],
     )
-
-
-def _model(checked: Checked) -> str:
-    return f"{checked.row.model} {checked.row.quant}"
 
 
 def _verdict(checked: Checked) -> str:
