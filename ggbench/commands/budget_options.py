@@ -72,7 +72,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         str | None,
         Option(
             "",
-            "Memory to keep for llama.cpp's process and a desktop. 0 for none; the output says the default.",
+            "Memory to keep for llama.cpp and a desktop. 0 for none; the output says the default.",
             FieldKind(metavar="SIZE"),
             "memory",
         ),
