@@ -18,7 +18,7 @@ from ggbench.show.charts import (
 )
 from ggbench.show.names import quant_colors
 from ggbench.show.vega import ON_PAPER, ON_SLATE, as_vega
-from ggbench.stats.decode_timing import LatencyLine
+from ggbench.stats.decode_timing import Break, LatencyLine
 from ggbench.stats.intervals import ChunkMean
 from tests.fakes.measured import with_run
 
@@ -123,3 +123,10 @@ def _contrast(one: str, other: str) -> float:
     weights = np.array([0.2126, 0.7152, 0.0722])
     low, high = sorted(float(weights @ _linear(color)) for color in (one, other))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_a_broken_line_is_drawn_through_its_breaks() -> None:
+    line = LatencyLine(1000.0, 5.0, (Break(2048, 250.0),))
+    x = np.array([1, 4096])
+    data = curve_data(figure(Curve("q8_0", x, np.array([5.0, 16.0]), limit=line)))
+    assert [(row["x"], row["y"]) for row in data.lines] == [(1, 5.0), (2048, 13.188), (4096, 15.236)]
