@@ -22,7 +22,9 @@ _IK, _CLI = "only ik_llama.cpp has it", "llama-cli has it"
 _OWN = {
     "--model": "*:*", "--hf-repo": "*:*", "--model-url": "*:*", "--hf-repo-draft": "*:-md,*",
     "--draft-max": "*:--spec-draft-n-max,*", "--threads": "-1: 0: *:-t,*", "--threads-batch": "-1: 0: *:-tb,*",
-    "--parallel": "-1: *:-np,*", "--device": "none:-ngl,0 *:-dev,*", "--flash-attn": "*:-fa,*",
+    "--parallel": "-1: *:-np,*", "--device": "none:-ngl,0 *:-dev,*",
+    "--n-gpu-layers": "all:-ngl,-1 auto:-ngl,-1 *:-ngl,*",
+    "--flash-attn": "1:-fa,on true:-fa,on enabled:-fa,on 0:-fa,off false:-fa,off disabled:-fa,off -1:-fa,auto *:-fa,*",
     "--spec-type": "none: draft-simple: draft-mtp:--mtp", "--mmproj-url": "*:--mmproj,auto",
     "--load-mode": "auto: mmap: none:--no-mmap dio:--no-mmap mlock:--no-mmap,--mlock mmap+mlock:--mlock",
     "--mmap": "on: off:--no-mmap", "--mlock": "on:--mlock", "--direct-io": "on:--no-mmap off:",

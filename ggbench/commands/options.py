@@ -146,7 +146,7 @@ def field_option(record: type, field: str, text: str = "") -> Decorator:
 
 def _value_type(type_: Any, kind: FieldKind) -> Any:  # noqa: ANN401 - click's types are generic only in newer releases
     choices = kind.choices or (get_args(type_) if get_origin(type_) is Literal else ())
-    if choices and kind.read is str:
+    if choices:
         return click.Choice(choices, case_sensitive=not kind.choices)
     if kind.read is int:
         return click.IntRange(kind.least, kind.most)

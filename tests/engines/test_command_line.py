@@ -56,8 +56,8 @@ def test_a_windows_path_keeps_its_backslashes() -> None:
 @pytest.mark.parametrize(
     ("words", "own"),
     [
-        ("-fa 1 --ctx-size 8192", "-fa 1 -c 8192"), ("-fa --cache-type-k q8_0", "-fa on -ctk q8_0"),
-        ("--no-kv-offload --kv-offload", "-nkvo"), ("--gpu-layers all", "-ngl all"),
+        ("-fa 1 --ctx-size 8192", "-fa on -c 8192"), ("-fa --cache-type-k q8_0", "-fa on -ctk q8_0"),
+        ("--no-kv-offload --kv-offload", "-nkvo"), ("--gpu-layers all", "-ngl -1"),
         ("-hf org/name:q8_0", "org/name:q8_0"),
         ("--spec-type draft-mtp", "--mtp"), ("-lm none", "--no-mmap"), ("-lm mlock", "--no-mmap --mlock"),
         ("-np -1", ""),

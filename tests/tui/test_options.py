@@ -56,7 +56,7 @@ def setups(
     [
         ("memory_limit_bytes", "12GiB", 12 * GIB), ("memory_limit_bytes", " 8gb ", 8 * 10**9),
         ("memory_limit_bytes", "12", None), ("memory_limit_bytes", "much", None), ("n_ctx", "16k", 16_384),
-        ("n_ctx", "16,384", 16_384), ("n_ctx", "0", None), ("n_gpu_layers", "0", 0), ("n_gpu_layers", "-1", -1),
+        ("n_ctx", "16,384", 16_384), ("n_ctx", "0", 0), ("n_gpu_layers", "0", 0), ("n_gpu_layers", "-1", -1),
         ("n_gpu_layers", "-3", None), ("n_gpu_layers", "many", None), ("threads", "512", 512), ("threads", "513", None),
         ("threads", "1.5", None),
         ("rpc_servers", "10.0.0.7, box:1", ("10.0.0.7:50052", "box:1")), ("rpc_servers", "box:1,box:1", None),

@@ -59,8 +59,8 @@ _LONGER = re.compile(r"-2507\b|-1m\b", re.IGNORECASE)
 """Names of files that were trained with longer contexts than the model of the catalog with their shape."""
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """What an option of the command costs, gains or does not do."""
+class LineFinding(msgspec.Struct, frozen=True):
+    """A finding: what an option of the command costs, gains or does not do."""
 
     kind: Kind
     subject: str
@@ -82,7 +82,7 @@ class Checked(msgspec.Struct, frozen=True):
     line: CommandLine
     row: PlanRow
     """The plan of what llama-server makes of it."""
-    findings: tuple[Finding, ...]
+    findings: tuple[LineFinding, ...]
     """The most important first."""
     adapted: str = ""
     """What llama-server's `--fit` changes, as options; empty for nothing."""
@@ -143,16 +143,16 @@ def check_line(
     )
 
 
-def _refused(line: CommandLine) -> Iterator[Finding]:
+def _refused(line: CommandLine) -> Iterator[LineFinding]:
     for each in line.given:
         if each.gone:
             kind: Kind = "idle" if each.gone.startswith("it has no effect") else "refuses"
-            yield Finding(kind, each.flag, "gone", {"why": each.gone})
+            yield LineFinding(kind, each.flag, "gone", {"why": each.gone})
 
 
-def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[LlamaConfig, list[Finding]]:
+def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[LlamaConfig, list[LineFinding]]:
     """Return the setup as llama.cpp applies it to a file, and the options that have no effect on it, or are refused."""
-    found = list[Finding]()
+    found = list[LineFinding]()
     kept = tuple(each for each in setup.override_tensor if _matches(each, file))
     given, drafts = line.last("--main-gpu"), line.last("--model-draft", "--hf-repo-draft")
     is_quantized = setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED
@@ -174,7 +174,7 @@ def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[Ll
     )
     for applies, kind, subject, key, changes in rules:
         if applies:
-            found.append(Finding(kind, subject, key))
+            found.append(LineFinding(kind, subject, key))
             setup = replace(setup, **changes)
     setup = setup if setup.mtp or drafts else setup.undrafted()
     if setup.n_gpu_layers > file.n_layer:
@@ -225,9 +225,9 @@ class _Search:
         self.knows_host = fitter.budget.host is not None and fitter.budget.host.memory_source != ""
         self.fit = self.best = fit
 
-    def all(self) -> Iterator[Finding]:
+    def all(self) -> Iterator[LineFinding]:
         """Yield the findings; each step starts from the best so far."""
-        steps: Sequence[Callable[[], Iterator[Finding]]] = (
+        steps: Sequence[Callable[[], Iterator[LineFinding]]] = (
             self._cells, self._attention, self._remedies, self._slots, self._cache, self._batch,
             self._placement, self._room, self._threads, self._prompt_cache,
         )  # fmt: skip
@@ -251,7 +251,7 @@ class _Search:
     def _freed(self, fit: Fit) -> int:
         return self.best.needed_bytes - fit.needed_bytes
 
-    def _cells(self) -> Iterator[Finding]:
+    def _cells(self) -> Iterator[LineFinding]:
         """Yield a cache beyond the training context, of which llama-server gives a slot nothing."""
         trained, setup = self.fitter.file.n_ctx_train or 0, self.best.setup
         is_other = _LONGER.search(self.line.model) and not _LONGER.search(self.target.model)
@@ -260,20 +260,20 @@ class _Search:
             return
         capped = self.fitter.fit(replace(setup, n_ctx=trained * setup.n_streams))
         values: dict[str, str | int] = {"trained": trained, "freed": format_bytes(self._freed(capped))}
-        yield Finding("wastes", f"-c {self.best.context.n_ctx}", "beyond_training", values)
+        yield LineFinding("wastes", f"-c {self.best.context.n_ctx}", "beyond_training", values)
         self.best = capped
 
-    def _attention(self) -> Iterator[Finding]:
+    def _attention(self) -> Iterator[LineFinding]:
         """Yield full caches of a model without windows, and what flash attention would free."""
         setup = self.best.setup
         if setup.swa_full and self.best.context.swa_cells is None:
-            yield Finding("idle", "--swa-full", "no_windows")
+            yield LineFinding("idle", "--swa-full", "no_windows")
         alike = self.fitter.sized(replace(setup, flash_attn="auto")) if setup.flash_attn == "off" else None
         if alike is not None and (freed := self._freed(alike)) > _MUCH_BYTES:
-            yield Finding("wastes", "-fa off", "flash_attn", {"freed": format_bytes(freed)})
+            yield LineFinding("wastes", "-fa off", "flash_attn", {"freed": format_bytes(freed)})
             self.best = alike
 
-    def _remedies(self) -> Iterator[Finding]:
+    def _remedies(self) -> Iterator[LineFinding]:
         """Yield the changes with which a command fits that does not, the cheapest first."""
         if self.best.is_enough:
             return
@@ -285,7 +285,7 @@ class _Search:
             speed = self.speed(fit)
             subject = " ".join(changed_flags(change.setup, start.setup))
             values = {"left": format_bytes(fit.left_bytes), "speed": _speed(speed)}
-            yield Finding("fits", subject, "fits_with", values)
+            yield LineFinding("fits", subject, "fits_with", values)
             if not self.best.is_enough:
                 self.best = fit
         moved = None if self.best.is_enough else self._unplaced(start.setup)
@@ -302,18 +302,18 @@ class _Search:
             return whole
         return smallest_split(self.fitter, whole)
 
-    def _slots(self) -> Iterator[Finding]:
+    def _slots(self) -> Iterator[LineFinding]:
         setup, n_ctx = self.best.setup, self.best.context.n_ctx
         if setup.n_seq_max > 1 and not setup.kv_unified:
             values = {"n_ctx": n_ctx, "each": n_ctx // setup.n_seq_max}
-            yield Finding("halves", f"-np {setup.n_seq_max}", "context_per_slot", values)
+            yield LineFinding("halves", f"-np {setup.n_seq_max}", "context_per_slot", values)
         if self.line.value("--parallel") in ("", "-1"):
             alone = self.fitter.sized(replace(setup, n_seq_max=1, kv_unified=False))
             if alone is not None and (freed := self._freed(alone)) > _MUCH_BYTES:
-                yield Finding("wastes", "-np 1", "auto_slots", {"freed": format_bytes(freed)})
+                yield LineFinding("wastes", "-np 1", "auto_slots", {"freed": format_bytes(freed)})
                 self.best = alone
 
-    def _cache(self) -> Iterator[Finding]:
+    def _cache(self) -> Iterator[LineFinding]:
         """Yield a quantized cache where a finer one fits as well."""
         given = self.best.setup.type_k, self.best.setup.type_v
         was = self._cache_loss(given)
@@ -324,14 +324,14 @@ class _Search:
         now = found.setup.type_k
         losses = {"now": format_number(self._cache_loss((now, now)), 2), "was": format_number(was, 2)}
         values = {"type": now, "left": format_bytes(found.left_bytes), **losses}
-        yield Finding("wastes", f"-ctk {given[0]} -ctv {given[1]}", "cache_without_need", values)
+        yield LineFinding("wastes", f"-ctk {given[0]} -ctv {given[1]}", "cache_without_need", values)
         if not found.placement.is_split:  # else experts or layers gain more by the room
             self.best = found
 
     def _cache_loss(self, types: tuple[str, str]) -> float:
         return expected_cache_loss(self.target.model, self.fitter.file.architecture, types).value
 
-    def _batch(self) -> Iterator[Finding]:
+    def _batch(self) -> Iterator[LineFinding]:
         """Yield a batch that copies experts to a GPU more often than it needs to."""
         setup, file = self.best.setup, self.fitter.file
         if not file.n_expert or not self._copies_experts or setup.n_ubatch >= LARGE_UBATCH:
@@ -349,7 +349,7 @@ class _Search:
             if before > _CLEAR_GAIN * after and (self._gain(found) or 1.0) * _CLEAR_GAIN > 1:
                 subject = " ".join(changed_flags(found.setup, setup))
                 values = {"was": f"-ub {setup.n_ubatch}", "ratio": f"{before / after:.1f}"}
-                yield Finding("gains", subject, "small_ubatch", values, before / after)
+                yield LineFinding("gains", subject, "small_ubatch", values, before / after)
                 self.best = found
                 return
 
@@ -362,7 +362,7 @@ class _Search:
         known = curves[0].prefill_ms if curves else ()
         return interpolated(known, _PROMPT).value if known else None
 
-    def _placement(self) -> Iterator[Finding]:
+    def _placement(self) -> Iterator[LineFinding]:
         """Yield less in main memory than the command has there."""
         setup = self.best.setup
         if not setup.places_tensors:
@@ -378,30 +378,30 @@ class _Search:
         subject = " ".join(changed_flags(found.setup, setup, (*_PLACES, "n_ctx")))
         left_out = [] if subject else changed_flags(setup, found.setup, _PLACES)
         values = {"now": _speed(self.speed(found)), "was": _speed(self.speed(self.fit))}
-        yield Finding("gains", subject or f"without {' '.join(left_out)}", key, values, gain)
+        yield LineFinding("gains", subject or f"without {' '.join(left_out)}", key, values, gain)
         if found.context.n_ctx == self.best.context.n_ctx:
             self.best = found
 
-    def _room(self) -> Iterator[Finding]:
+    def _room(self) -> Iterator[LineFinding]:
         """Yield the context that fits too, where all is on GPUs and a part of them stays unused."""
         n_ctx, trained = self.best.context.n_ctx, self.fitter.file.n_ctx_train or 0
         if self._has_host_part() or n_ctx >= trained or self.line.last("--ctx-size") is None:
             return
         longest = min(self.fitter.longest_by_line(self.best), trained * self.best.setup.n_streams)
         if longest >= _MUCH_LONGER * n_ctx:
-            yield Finding(
+            yield LineFinding(
                 "spares", f"-c {longest}", "unused_context", {"left": format_bytes(self.best.left_bytes)}
             )
 
-    def _threads(self) -> Iterator[Finding]:
+    def _threads(self) -> Iterator[LineFinding]:
         n_cores, threads = default_threads(), self.best.setup.threads or 0
         if self.fitter.budget.is_here and threads > n_cores and self._has_host_part():
-            yield Finding("bites", f"-t {threads}", "threads", {"n_cores": n_cores})
+            yield LineFinding("bites", f"-t {threads}", "threads", {"n_cores": n_cores})
 
     def _has_host_part(self) -> bool:
         return not self.fitter.budget.on_gpu or self.best.placement.is_split
 
-    def _prompt_cache(self) -> Iterator[Finding]:
+    def _prompt_cache(self) -> Iterator[LineFinding]:
         """Yield a prompt cache that may outgrow the main memory that is known to be left."""
         given, host = self.line.value("--cache-ram"), self.best.devices[-1]
         if host.device != HOST_DEVICE or host.left_bytes is None or not self.knows_host:
@@ -413,7 +413,7 @@ class _Search:
                 "limit": "all of it" if given == "-1" else format_bytes(limit_bytes),
                 "left": format_bytes(left_bytes),
             }
-            yield Finding("bites", f"-cram {left_bytes // GIB * 1024}", "prompt_cache", values)
+            yield LineFinding("bites", f"-cram {left_bytes // GIB * 1024}", "prompt_cache", values)
 
 
 def _slot(fit: Fit) -> int:

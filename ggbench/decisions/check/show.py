@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ggbench.decisions.check.findings import Checked, Finding
+from ggbench.decisions.check.findings import Checked, LineFinding
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import figures_type
@@ -68,7 +68,7 @@ FINDING = figures_type(
     (),
     "What an option of the command costs, gains or does not do.",
     {"text": str},
-    Finding,
+    LineFinding,
 )
 CHECK = Document(
     "check",

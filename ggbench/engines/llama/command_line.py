@@ -18,13 +18,15 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.llama.config import FALSE, TRUE, LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import UNSET, changed_flags
 from ggbench.errors import UnknownName, UsageError
 from ggbench.fields import defaults_of, options_of
 from ggbench.text import shell_path, shorten
 
 _MOST_CHARACTERS = 20_000
+TRUE, FALSE = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
+"""Source: `is_truthy` and `is_falsey` in common/arg.cpp."""
 _BARE = "write -fa on: without a value it takes the next word for one"
 _SECRETS = ("--api-key", "--hf-token")
 
@@ -61,7 +63,7 @@ class Given(msgspec.Struct, frozen=True):
 
     option: ServerOption
     flag: str
-    """As typed; the first spelling for a variable."""
+    """The spelling that was typed; the first for a variable."""
     values: tuple[str, ...] = ()
     gone: str = ""
     """Why llama-server refuses it, or takes it otherwise; empty if it does neither."""
@@ -76,7 +78,7 @@ class Given(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """It as typed, without a key or a token."""
+        """The words as typed, without a key or a token."""
         return self.flag, *("***" if self.option.name in _SECRETS else each for each in self.values)
 
     def own_words(self, own: set[str]) -> list[str] | None:

@@ -96,28 +96,6 @@ _FAILURE_HINTS = {
 """Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads."""
 
 
-TRUE, FALSE = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
-"""Source: `is_truthy` and `is_falsey` in common/arg.cpp."""
-
-
-def _flash_attn(text: str) -> FlashAttn:
-    spelled = text.strip().lower()
-    if spelled in ("auto", "-1"):
-        return "auto"
-    if spelled not in (*TRUE, *FALSE):
-        raise UsageError(f"{text!r} is neither on, off nor auto", "write on, off or auto")
-    return "on" if spelled in TRUE else "off"
-
-
-def _gpu_layers(text: str) -> int:
-    """Return the number of layers, -1 for llama-server's `auto` and `all`."""
-    if text.strip().lower() in ("auto", "all", "-1", "-2"):
-        return -1
-    if not re.fullmatch(r"[0-9]{1,9}", text.strip()):
-        raise UsageError(f"{text!r} is not a number of layers", "write a number, or all")
-    return int(text)
-
-
 def _shares(text: str) -> tuple[float, ...]:
     try:
         shares = tuple(float(part) for part in re.split("[,/]+", text)) if text else ()
@@ -175,8 +153,8 @@ def parse_servers(text: str) -> tuple[str, ...]:
 _KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
 _N_CTX = FieldKind(functools.partial(parse_tokens, least=0), metavar="TOKENS")
 """0, as llama-server takes it, is the training context, which only plans know."""
-_GPU_LAYERS = FieldKind(_gpu_layers, metavar="N")
-_FLASH_ATTN = FieldKind(_flash_attn, metavar="[auto|on|off]")
+_GPU_LAYERS = FieldKind(int, metavar="N", least=-2)
+"""llama-server's `-1` and `-2` are `auto` and `all`."""
 _LAYERS = FieldKind(int, metavar="N", least=0)
 _INDEX = FieldKind(int, metavar="INDEX", least=0)
 _DRAFTED = FieldKind(int, metavar="N", least=1, most=64)
@@ -216,7 +194,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         Option("-ctv", "Data type of the V cache. A quantized one needs flash attention.", _KV_TYPE, "model"),
     ] = "f16"
     flash_attn: Annotated[
-        FlashAttn, Option("-fa", "Use flash attention, which shrinks the compute buffer.", _FLASH_ATTN, "rare")
+        FlashAttn, Option("-fa", "Use flash attention, which shrinks the compute buffer.", heading="rare")
     ] = "auto"
     n_gpu_layers: Annotated[
         int,
