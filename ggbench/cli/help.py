@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent / "topics"
 TOPICS = {
     "numbers": "What numbers and marks mean.",
+    "figures": "What the columns of tables mean.",
+    "rules": "How pick chooses.",
     "names": "How to name a MODEL and a QUANT.",
     "defaults": "What differs from llama-server.",
     "servers": "How a server is measured.",
@@ -88,12 +90,14 @@ def _meanings() -> dict[str, str]:
 
 def _rows(block: str) -> Sequence[Sequence[str]]:
     """Return the rows of a block of a topic: `name :: meaning`, or generated from `@name`; empty for a paragraph."""
+    from ggbench.decisions.pick.show import rules
     from ggbench.engines.llama.defaults import DIFFERENCES
     from ggbench.show.glossary import read_rows, terms
 
     generated: dict[str, Callable[[], Iterable[Sequence[str]]]] = {
         "@terms": lambda: terms().items(),
         "@figures": lambda: _meanings().items(),
+        "@rules": rules,
         "@differences": DIFFERENCES.items,
         "@exit codes": lambda: ((str(int(code)), text) for code, text in EXIT_CODES),
         "@documents": lambda: (
@@ -116,7 +120,7 @@ def _rows(block: str) -> Sequence[Sequence[str]]:
 @click.argument("words", metavar="[COMMAND | TOPIC | schema NAME]", nargs=-1)
 @click.pass_context
 def command(context: click.Context, words: tuple[str, ...]) -> None:
-    """Show the help of a command, or a topic: numbers, names, defaults, servers, scripts, schema.
+    """Show the help of a command, or a topic: numbers, figures, rules, names, defaults, servers, scripts, schema.
 
     `schema NAME` prints the JSON Schema of a command's --json output; `schema` lists the names.
     """

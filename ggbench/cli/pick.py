@@ -23,6 +23,7 @@ from ggbench.commands.options import (
     offline_option,
     option,
     output_options,
+    rare_option,
 )
 from ggbench.commands.output import Output, plan_exit_code
 from ggbench.decisions.pick.needs import Needs, Preference, parse_workload
@@ -121,7 +122,7 @@ _need_options = as_record(
     metavar="FORM",
 )
 @option("-o --output path", "With --as: write to FILE.", PATH, metavar="FILE")
-@option("--force", "Overwrite files that exist.", is_flag=True)
+@rare_option("--force", "Overwrite files that exist.", is_flag=True)
 @budget_options
 @no_measure_option
 @kv_list_options(_CACHES)
@@ -155,8 +156,8 @@ def command(
     name them, or the repo, to try them anyway. Each quant is sized with each KV cache; what does not fit on the
     GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds are, in this
     order: measured, forecast, scaled from this machine's other runs, or estimated from others' llama-bench on such
-    devices. Losses come from a quality run, else from what is published of the model, else (~) of its type. --why
-    prints the rules of the choice.
+    devices. Losses come from a quality run, else from what is published of the model, else (~) of its type. The rules
+    of the choice: ggbench help rules.
 
     The exit code is 3 also if the model was trained for less context: it is then planned for all of that. If nothing
     qualifies, pick shows the nearest miss, and single changes or another model that would do.

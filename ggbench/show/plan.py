@@ -13,6 +13,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.expect.drafts import DraftStep
+from ggbench.fields import config_options
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.changes import (
@@ -20,7 +21,6 @@ from ggbench.show.changes import (
     CHANGE_FIGURES,
     change_options,
     changes_table,
-    cheapest_options,
     left_text,
 )
 from ggbench.show.document import Document
@@ -468,8 +468,11 @@ def _remedy(budget: Budget, row: PlanRow) -> str:
 
 def _next(row: PlanRow) -> str:
     """Return the plan with the cheapest change that is enough; empty without one."""
-    options = cheapest_options(row)
-    return f"{row.command} {options}" if options and row.command else ""
+    changed = next((each.setup for each in row.changes if each.fits and each.setup is not None), None)
+    if changed is None or not row.command:
+        return ""
+    asked = shlex.join(config_options(row.setup))
+    return f"{row.command.removesuffix(asked).rstrip()} {shlex.join(config_options(changed))}"
 
 
 def _way(change: Change) -> str:

@@ -206,7 +206,7 @@ def test_what_a_form_cannot_hold_is_one_line(form: str, made: RunSettings, obsta
     ],
 )
 def test_docker_runs_the_image_of_the_gpus(backends: tuple[str, ...], words: str) -> None:
-    """As docs/docker.md and docs/build.md of llama.cpp document it; downloads are kept."""
+    """Source: docs/docker.md and docs/build.md of llama.cpp; downloads are kept."""
     image = "-v llama.cpp:/root/.cache -p 127.0.0.1:8080:8080 ghcr.io/ggml-org/llama.cpp:server"
     ngl = "-ngl 999 " if backends else ""
     docker = render(settings(FileToRun("m", "q8_0", repo="org/m"), backends=backends), "docker")
@@ -214,7 +214,7 @@ def test_docker_runs_the_image_of_the_gpus(backends: tuple[str, ...], words: str
 
 
 def test_docker_mounts_what_a_file_links_to(tmp_path: Path) -> None:
-    """As the Hub's cache has it; a file that is locked in memory may need more than the container's limit."""
+    """The Hub's cache has links; what is locked in memory may exceed the limit of a container."""
     blobs, snapshots = tmp_path / "blobs", tmp_path / "snapshots"
     for folder in (blobs, snapshots):
         folder.mkdir()

@@ -75,7 +75,7 @@ def test_the_pick_and_its_command_are_on_top_and_what_is_behind_them_a_key_away(
         why = await press(app, pilot, "w")
         assert pane(app) == "why" and "chat: 512 tokens in" in why
         assert why.count(run) == 2
-        assert "docker " in await press(app, pilot, "y")
+        assert "Docker" in await press(app, pilot, "y")
         await press(app, pilot, "enter")
         assert app.clipboard == run  # and not of the quant where the cursor was
         await press(app, pilot, "y", "down", "enter")

@@ -124,7 +124,8 @@ def _figures(
 
 def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Answer:
     """Return what to run and the command, the pick among its alternatives, and why."""
-    rows, every = pick.listed[:_MOST_ROWS], (*pick.listed, *pick.rest)
+    rows = pick.listed[:_MOST_ROWS]
+    every = (*pick.listed, *(each for each in pick.rest if each.label != "dominated"))
     shown = _figures(pick, rows)
     if pick.n_current:
         shown = [_TO_GET if each.key == "needed_bytes" else each for each in shown]
@@ -142,13 +143,12 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
                 "all candidates",
                 lambda row: "dim" if row.candidate.missed else "",
             ),
-            Facts(_rules(), "rules"),
         ],
     )
 
 
-def _rules() -> list[tuple[str, str]]:
-    """Return the names of the rules, and their sentences with their limits."""
+def rules() -> list[tuple[str, str]]:
+    """Return the names of the rules of the choice, and their sentences with their limits."""
     return [
         (key, say(f"pick_rules.{key}", **{name: f"{limit:.2g}" for name, limit in limits.items()}))
         for key, limits in RULES.items()

@@ -40,6 +40,13 @@ from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
 Answer = TypeVar("Answer")
+_FORM_OF = {
+    "sh": "llama-server's command line",
+    "preset": "a section for llama-server's --models-preset",
+    "llama-swap": "llama-swap's configuration",
+    "modelfile": "Ollama's Modelfile",
+    "docker": "Docker's command line",
+}
 
 
 class KeyHandled(Message):
@@ -202,12 +209,12 @@ class FormPicker(Dialog[str | None]):
         super().on_mount()
 
     def _option(self, form: str) -> Option:
-        """Return a form with the beginning of its text, or why it has none."""
+        """Return what a form is for, or why there is none."""
         try:
-            text = render(self._run, form)
+            render(self._run, form)
         except UsageError as error:
             return Option(Text(error.message), disabled=True)
-        return Option(Text(f"{form:<10}  {' '.join(text.split())}", no_wrap=True, overflow="ellipsis"), id=form)
+        return Option(Text(f"{form:<10}  {_FORM_OF[form]}"), id=form)
 
     @on(OptionList.OptionSelected)
     def _take(self, event: OptionList.OptionSelected) -> None:
