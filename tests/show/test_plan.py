@@ -46,6 +46,7 @@ FITS = PlanRow(
     left_bytes=2_511_000_000, fits=True, planned_n_ctx=12_800, flash_attn=True,
     limit_tok_s=41.3,
     command="ggbench plan qwen1.5-7b q4_k_m --gpu 3060",
+    setup=LlamaConfig(),
 )  # fmt: skip
 KV = Change("KV q8_0", LlamaConfig(n_ctx=8192, type_k="q8_0", type_v="q8_0"), 5 * GIB, GIB, 12_800)
 FITS_NOT = replace(
