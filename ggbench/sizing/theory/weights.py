@@ -158,15 +158,21 @@ def uniform_weights(parameters: Parameters, bits: float) -> Weights:
 
 
 def file_weights(file: ModelFile, name: str) -> Weights:
-    """Return the weights as in the tensor table, norms included. Raises Unsupported for a tensor of unknown type."""
+    """Return the weights as in the tensor table, norms included.
+
+    Raises Unsupported for a tensor of unknown type, or without any.
+    """
     if file.unknown_types:
         raise Unsupported(
             f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "try a newer ggbench"
         )
     elements, sizes = _sums(file.tensors, _decoding_layers(file))
+    n_elements = sum(elements.values())
+    if not n_elements:
+        raise Unsupported(f"{file.name} has no tensor that decoding reads", "use another file")
     return Weights(
         name=name,
-        bpw=sum(sizes.values()) * 8 / sum(elements.values()),
+        bpw=sum(sizes.values()) * 8 / n_elements,
         parameters=count_parameters(file),
         layer_bytes=sizes["layers"] + sizes["norms"],
         expert_bytes=sizes["experts"],
