@@ -64,11 +64,6 @@ def theme_file() -> Path:
     return _folder("config") / "theme.txt"
 
 
-def measure_choices_file() -> Path:
-    """Return the last choices of the TUI's dialog for measurements."""
-    return _folder("config") / "measure.json"
-
-
 def _folder(kind: Literal["data", "cache", "config"]) -> Path:
     """Return the user's folder for data, caches or config. Raises UsageError without a home folder."""
     with suppress(RuntimeError):

@@ -4,7 +4,7 @@ The TUI runs in a terminal of its own and is driven by keys, as a person would; 
 a terminal would. Each part has folders of its own:
 
 - start: seconds until the first screen and until the Library lists 100 models of this disk; the first start, which
-  reads their headers, is shown apart.
+  reads their headers, is shown apart. Modules have bytecode, as where pip has installed them.
 - keys: milliseconds from a key to the screen that it opens, while a decode goes on.
 - watching: decode latency under the TUI over that of `ggbench decode --quiet`, in turn, with the default threads. On a
   machine that others load, only this ratio says something.
@@ -48,10 +48,10 @@ _LONG = 8192
 _LONGEST_SILENCE_S = 120
 _ENTER, _START, _QUIT, _YES = b"\r", b"b", b"q", b"y"
 _MODES, _LISTED = b"3 Results", b"on this disk"
-_ASKED, _DECODING, _DONE, _SURE = b" Start", b"decoding", b"tok/s over", b"Stop all runs"
+_ASKED, _DECODING, _DONE, _SURE = "⏎ start".encode(), b"decoding", b"tok/s over", b"Stop all runs"
 """Drawn in the dialog, during a run, after it, and in the question of `q` during a run."""
-_SCREENS = {b"3": b"Compare", b"2": b"Pause", b"1": b"Needs"}
-"""Keys of screens, and a word of the footer, the last line to be drawn."""
+_SCREENS = {b"3": b"c compare", b"2": b"d stop", b"1": b"b measure"}
+"""Keys of screens, and a key in a frame of theirs."""
 
 
 def main() -> int:
@@ -150,7 +150,8 @@ class _Home:
 
     def __init__(self, folder: Path, path: Path, columns: int, rows: int) -> None:
         self._folder, self._size = folder, (columns, rows)
-        self._environment = {**os.environ, "HOME": str(folder), "TERM": "xterm-256color", "HF_HUB_OFFLINE": "1"}
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self._environment = {**kept, "HOME": str(folder), "TERM": "xterm-256color", "HF_HUB_OFFLINE": "1"}
         for name in ("DATA", "CACHE", "CONFIG", "STATE"):
             self._environment[f"XDG_{name}_HOME"] = str(folder / name.lower())
         self._results = folder / "data" / "ggbench" / "results.sqlite"

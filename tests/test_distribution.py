@@ -16,7 +16,7 @@ DATA = (
     "ggbench/models/published/data/*sources.toml", "ggbench/expect/data/*.csv", "ggbench/expect/data/device-speed.json",
     "ggbench/machine/known_devices.toml", "ggbench/cli/topics/*.txt", "ggbench/engines/llama/server_options.csv",
     "ggbench/show/*.txt", "ggbench/show/words.toml", "ggbench/formats/page.css", "ggbench/formats/page.js",
-    "ggbench/tui/app.tcss", "ggbench/tui/screens/*.tcss",
+    "ggbench/tui/app.tcss",
 )  # fmt: skip
 """What of the package is no Python."""
 

@@ -69,11 +69,11 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         ),
     ] = None
     reserve: Annotated[
-        str | None,
+        int | None,
         Option(
             "",
             "Memory to keep for llama.cpp and a desktop. 0 for none; the output says the default.",
-            FieldKind(metavar="SIZE"),
+            SIZE_OR_NONE,
             "memory",
         ),
     ] = None
@@ -116,11 +116,15 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     def given(self) -> tuple[tuple[str, str], ...]:
         """Names and values, for the command line that reproduces a row."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__ if name != "published")
-        written: dict[str, Callable[[Any], str]] = {"gpu": joined, "cache_ram": exact_size}
+        written: dict[str, Callable[[Any], str]] = {
+            "gpu": joined,
+            "cache_ram": exact_size,
+            "reserve": exact_size,
+        }
         return tuple(
             (name.replace("_", "-"), written.get(name, str)(value))
             for name, value in values
-            if value or (name == "cache_ram" and value is not None)
+            if value or value == 0
         )
 
     @property
@@ -166,8 +170,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         from ggbench.stats.decode_timing import Bandwidth
         from ggbench.units import parse_bandwidth
 
-        reserve_bytes = None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
-        limit_bytes = setup.memory_limit_bytes
+        reserve_bytes, limit_bytes = self.reserve, setup.memory_limit_bytes
         if self.is_described:
             if setup.rpc_servers:
                 raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")

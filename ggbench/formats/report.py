@@ -9,6 +9,8 @@ from ggbench.errors import UsageError
 from ggbench.files import write_new
 from ggbench.formats.report_contents import report_of
 from ggbench.formats.report_page import report_html
+from ggbench.formats.run_document import as_json
+from ggbench.runs.store.database import Store
 from ggbench.show.figure import figures_csv
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.presenter import all_figures
@@ -39,8 +41,20 @@ def save_report(runs: Sequence[SavedRun], folder: Path) -> Path:
 
     Raises GgbenchError if the folder cannot be written.
     """
-    # names contain only run numbers, since model names are untrusted text
-    numbers = [str(one.run_id) for one in runs]
-    stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
-    stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
-    return write_new(folder, stem, ".html", report_text(runs, ".html"))
+    return write_new(folder, _stem([one.run_id for one in runs]), ".html", report_text(runs, ".html"))
+
+
+def save_whole(store: Store, run_ids: Sequence[int], folder: Path) -> Path:
+    """Write the runs whole, for `ggbench import`, under a new name, `ggbench-run-3.json`, and return its path.
+
+    Raises like `as_json`, and GgbenchError if the folder cannot be written.
+    """
+    pieces = as_json(store, [store.load_run(run_id) for run_id in run_ids])
+    return write_new(folder, _stem(run_ids), ".json", "".join(pieces).encode())
+
+
+def _stem(run_ids: Sequence[int | None]) -> str:
+    """Return `ggbench-runs-1-4`: only numbers, since model names are untrusted text."""
+    numbers = [str(run_id) for run_id in run_ids]
+    listed = "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
+    return f"ggbench-{'run' if len(numbers) == 1 else 'runs'}-{listed}"

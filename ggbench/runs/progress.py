@@ -1,6 +1,6 @@
 """Progress of experiments: a few records that a front end draws without knowing the experiment, and the pace of work.
 
-`text` is one line for the user; other data for a kind's live view is in the record of a `PointMeasured`.
+`text` is one line for the user.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ class Working(msgspec.Struct, frozen=True):
     total: float | None = None
     text: str = ""
     """Details in addition to the stage."""
-    subject: object = None
-    """Object for a live view, such as the n_ctx being tried."""
 
     @property
     def is_bytes(self) -> bool:
@@ -78,8 +76,6 @@ class PointMeasured(msgspec.Struct, frozen=True):
     """One line for the user; empty if too small to mention."""
     observation: object
     """The record of it."""
-    context: object = None
-    """Object for a live view, such as the bracket after a probe."""
 
 
 class Finished(msgspec.Struct, frozen=True):

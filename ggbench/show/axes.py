@@ -17,6 +17,8 @@ _USUAL, _OUTLIER = 0.9, 2.0
 """Steps over twice the 90th percentile are outliers, even if they are more than 1 % of a short run."""
 _UNSETTLED = 0.1
 """Share of the values with an error that the range ignores, counted from the first."""
+_WIDEST = 0.5
+"""Share of a value up to which its error widens the range: of few chunks, an interval may be many times the value."""
 _PLACES = 32
 """Number of medians of a dimmed curve."""
 _ROUNDING = 1e-9
@@ -71,7 +73,7 @@ def y_range(figure: LineChart, x: Axis) -> tuple[float, float]:
     tenth above the 99th percentile, or above twice the 90th, if that is lower.
 
     A single step of a second among thousands of 20 ms would flatten all others: it is drawn at the top instead. Of
-    values with an error, the first scatter most and are ignored, and of dimmed steps all but the medians.
+    values with an error, the first scatter most and are ignored, as are wide errors; of dimmed steps, all but medians.
     """
     limits = [one.limit for one in figure.curves if one.limit is not None and not one.dimmed]
     ranges = [_values_range(one, x) for one in figure.curves if len(one.y)]
@@ -85,8 +87,9 @@ def y_range(figure: LineChart, x: Axis) -> tuple[float, float]:
 def _values_range(one: Curve, x: Axis) -> tuple[Any, Any]:
     if one.error is not None:
         settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
-        error = 0.0 if one.dimmed else one.error[settled]
-        return (one.y[settled] - error).min(), (one.y[settled] + error).max()
+        y = one.y[settled]
+        error = 0.0 if one.dimmed else np.minimum(one.error[settled], _WIDEST * np.abs(y))
+        return (y - error).min(), (y + error).max()
     if one.dimmed:
         typical = rolling_median(one.x, one.y, np.linspace(x.low, x.high, _PLACES))
         return typical.min(), typical.max()
@@ -121,8 +124,8 @@ WINDOW = 256
 so latency rises in stairs of that width: a median over one stair keeps their edges in place."""
 _SHORT = 8
 """A median spans at most 1/8 of the positions, so that a short run is not a flat line."""
-_LEAST_BESIDE = 4
-"""Values at each side that a median takes where there are any, so that the line does not end in a single slow step."""
+_LEAST_BESIDE = 16
+"""Values at each side that a median takes where there are any, so that the line does not end in a few slow steps."""
 
 
 def rolling_median(x: Integers | Floats, y: Floats, at: npt.ArrayLike) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
@@ -23,16 +23,12 @@ from ggbench.text import sanitize
 if TYPE_CHECKING:
     from ggbench.show.against import Beside
 
-LiveView = Literal["figures", "bracket"]
-"""The live view of a run: the presenter's figures, or the bracket around the largest context."""
-
 
 class Presenter(abc.ABC):
     """Presents one kind of run; defined as `PRESENTER` in the experiment's `presenter.py` or `show.py`."""
 
     kind: ClassVar[str]
     documents: ClassVar[RunDocuments]
-    live_view: ClassVar[LiveView] = "figures"
     has_line: ClassVar[bool] = True
     """Whether all timed steps are one decode, so that a live view shows speed, W and B."""
     plotted: ClassVar[tuple[type, ...]] = ()

@@ -75,13 +75,9 @@ class GgbenchApp(App[None]):
     AUTO_FOCUS = ""
     """Each screen sets the focus itself, as Textual would choose the filter, the first widget."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "1", "switch_mode('library')", "Library", show=False, tooltip="Choose a model, plan its quants"
-        ),
-        Binding("2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs and downloads"),
-        Binding(
-            "3", "switch_mode('results')", "Results", show=False, tooltip="Open, compare, save stored runs"
-        ),
+        Binding("1", "switch_mode('library')", "Library", tooltip="Choose a model, plan its quants"),
+        Binding("2", "switch_mode('run')", "Run", tooltip="Watch the runs and downloads"),
+        Binding("3", "switch_mode('results')", "Results", tooltip="Open, compare, save stored runs"),
         Binding("?", "show_help", "Help", tooltip="Keys, and what the numbers mean"),
         Binding("q", "leave", "Quit", tooltip="Quit; asks while something runs"),
         Binding("ctrl+p", "command_palette", "All", priority=True, tooltip="Search all actions and themes"),
@@ -208,9 +204,12 @@ class GgbenchApp(App[None]):
         yield SystemCommand(
             "Light or dark", f"Change the theme to {other}", lambda: setattr(self, "theme", other)
         )
+        if self.current_mode != "results":
+            about = "Save stored runs as a report or whole: s and S among the results"
+            yield SystemCommand("Report, export", about, lambda: self.switch_mode("results"))
         for active in screen.active_bindings.values():
             binding = active.binding
-            if binding.tooltip and active.enabled and binding.action != "command_palette":
+            if binding.tooltip and binding.action != "command_palette":
                 yield SystemCommand(
                     binding.description,
                     f"{binding.tooltip} (key: {self.get_key_display(binding)})",
@@ -257,11 +256,6 @@ class GgbenchApp(App[None]):
         popped = super().pop_screen()
         self.screen.post_message(KeyHandled(self._handed_over))  # that of the closed screen is lost
         return popped
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the app's letter keys while an input has the focus; a dialog's input leaves the footer as it is."""
-        is_typing = isinstance(self.focused, Input) and not self.screen.is_modal
-        return not (is_typing and action in ("leave", "show_help", "switch_mode"))
 
     async def on_event(self, event: events.Event) -> None:
         """Hand over a key once the one before it was handled: of keys typed in a burst, each belongs to what is shown

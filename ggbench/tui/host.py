@@ -19,18 +19,16 @@ from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.reference import parse_model
-from ggbench.models.served_models import ServerOptions
-from ggbench.models.targets import Target, find_file_or_twin, resolve
-from ggbench.sizing.budget import machine_budget
-from ggbench.sizing.plan_record import Budget
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
 
+    from ggbench.commands.budget_options import BudgetOptions
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Experiment
     from ggbench.runs.session import RunContext
     from ggbench.runs.store.database import Store
+    from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import LibraryPlanner
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.work_queue import PullQueue
@@ -57,10 +55,13 @@ def _run_context(store: Store | None, experiment: Experiment) -> RunContext:
     return run_context(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.measures_speed)
 
 
-def _machine_budgets(setup: LlamaConfig) -> Iterator[Budget]:
+def machine_budgets(memory: BudgetOptions, setup: LlamaConfig) -> Iterator[Budget]:
+    from ggbench.sizing.budget import with_main_memory
+
     quick: Budget | None = None
     for measures in (False, True):
-        budget = machine_budget(setup, measures=measures)
+        budget = memory.budget(setup, measures=measures)
+        budget = with_main_memory(budget) if memory.is_described else budget
         if quick is None or budget.bandwidth != quick.bandwidth:
             yield budget
         quick = budget
@@ -79,19 +80,26 @@ class Services(msgspec.Struct, frozen=True):
     local_models: Callable[[], Sequence[LocalModel]] = lambda: (*added_models(), *find_local_models())
     """List the models in places added by the user, then those in every program's store."""
     make_planner: Callable[[Services], LibraryPlanner] = _make_planner
-    machine_budgets: Callable[[LlamaConfig], Iterable[Budget]] = _machine_budgets
-    """Yield this machine's memory budget for a model loaded with this setup, with the known bandwidth, and again if
-    measuring it, which takes a second or two, gave another value."""
+    machine_budgets: Callable[[BudgetOptions, LlamaConfig], Iterable[Budget]] = machine_budgets
+    """Yield the memory budget for a model loaded with this setup, with the known bandwidth, and again if measuring it,
+    which takes a second or two, gave another value."""
 
     def resolve(
         self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None
     ) -> tuple[Target, ...]:
         """Return the targets that MODEL and QUANTS select, using this Hub access and key."""
+        from ggbench.models.reference import parse_model
+        from ggbench.models.served_models import ServerOptions
+        from ggbench.models.targets import resolve
+
         return resolve(
             parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
         )
 
     def find_file_or_twin(self, model: str, quant: str, catalog: Catalog | None = None) -> Target:
+        from ggbench.models.reference import parse_model
+        from ggbench.models.targets import find_file_or_twin
+
         return find_file_or_twin(parse_model(model, quant), self.hub, catalog)
 
 
@@ -113,6 +121,11 @@ class Host(Protocol):
 def host_of(node: DOMNode) -> Host:
     """Return the app of a screen or a widget."""
     return cast("Host", node.app)
+
+
+def runs_of(node: DOMNode) -> RunQueue | None:
+    """Return the queue of runs; None before the first run, as reading the attribute would create it."""
+    return vars(node.app).get("run_queue")
 
 
 class _Coalesced(Message, bubble=False):

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.fields import config_options
-from ggbench.models.catalog import Catalog
-from ggbench.models.disk import LocalModel
 from ggbench.show import FITS_NOT
-from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section
-from ggbench.tui.quant_rows import QuantRow
 from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
+    from ggbench.decisions.pick.record import Candidate, Pick
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.disk import LocalModel
+    from ggbench.sizing.plan_record import Budget
+    from ggbench.tui.quant_rows import QuantRow
 
 
 PICKED = "★"
@@ -184,6 +184,8 @@ class Library:
         return "" if self.pick is None else headline(self.pick)
 
     def row_of(self, candidate: Candidate) -> QuantRow:
+        from ggbench.tui.quant_rows import QuantRow
+
         file, is_here = candidate.to_run, self._is_here(candidate)
         is_asked_for = self.entry is not None and self.entry.model.startswith("twin:")
         is_twin = not is_here and (is_asked_for or (file is not None and not file.repo))

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.engines.events import Memory
-from ggbench.experiments.maxctx.record import BracketEnds, Probe, Question
 from ggbench.machine.records import MachineReading
 from ggbench.runs.progress import Finished, ModelReady, Pace, PointMeasured, Progress, SamplesTimed, Working
 from ggbench.runs.run import DecodeTiming, Settings
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import PlottedRun
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LatencySummary, LineFit
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize
 
@@ -48,17 +47,15 @@ class LiveJob:
         self.limit: DecodeLimit | None = None
         self.reading: MachineReading | None = None
         """The machine's latest."""
-        self.point = ""
-        """The last measurement other than samples, in one line."""
+        self.points: tuple[str, ...] = ()
+        """What was measured other than samples, a line each; untrusted text."""
+        self.doing = ""
+        """The step in progress in one line; empty if its stage says all, and between two steps."""
+        self._began_s = 0.0
         self.n_total = 0
         """Steps to time; 0 before the first."""
-        self.answers: tuple[tuple[Probe, BracketEnds], ...] = ()
-        """A search's probes, each with the resulting bracket."""
         self.observations: tuple[object, ...] = ()
-        """Observations other than samples and probes."""
-        self.question: Question | None = None
-        """The n_ctx that a search is trying; None between trials."""
-        self._asked_at_s = 0.0
+        """Observations other than samples."""
         self._n_counted: int | None = None
         """Total count of the work in progress, such as chunks; None if it is not counted."""
         self._positions, self._step_ns = array("q"), array("q")
@@ -75,21 +72,19 @@ class LiveJob:
                 self._work(record)
             case ModelReady():
                 self.memory, self.limit, self.working, self.pace = record.memory, record.limit, None, Pace()
-            case PointMeasured(observation=Probe() as probe, context=BracketEnds() as ends):
-                self.question, self.answers = None, (*self.answers, (probe, ends))
             case PointMeasured():
-                self.point = record.text or self.point
+                self.doing = ""
+                if record.text:
+                    self.points = (*self.points, record.text)
                 self.observations = (*self.observations, record.observation)
             case Finished():
-                self.question = self.working = None
-                self.pace = Pace()
+                self.working, self.doing, self.pace = None, "", Pace()
                 self._result = QuantSummary(record.run).decode
 
     def _work(self, record: Working) -> None:
         self.working = record
-        if isinstance(record.subject, Question):
-            self.question, self._asked_at_s = record.subject, time.monotonic()
-            return
+        if record.text and not record.is_bytes and record.text != self.doing:
+            self.doing, self._began_s = record.text, time.monotonic()
         self._n_counted = None if record.total is None or record.is_bytes else round(record.total)
         if record.done is not None and record.total:
             self.pace.update(record.done, record.total)
@@ -105,9 +100,9 @@ class LiveJob:
         return self.n_done / self.n_total if self.n_total else None
 
     @property
-    def asked_s(self) -> int | None:
-        """Whole seconds since the current trial began; None if there is none."""
-        return None if self.question is None else int(time.monotonic() - self._asked_at_s)
+    def doing_s(self) -> int:
+        """Whole seconds since the step in progress began."""
+        return int(time.monotonic() - self._began_s)
 
     def append(self, first_position: int, step_ns: Sequence[int]) -> None:
         """Add consecutive steps; arrays held by a reader do not change."""
@@ -163,5 +158,6 @@ class LiveJob:
     def _line(self, positions: Integers, step_ns: Integers) -> LineFit | None:
         if self._result is not None:
             return self._result.fit
+        again = [each for each in self.observations if isinstance(each, DecodeWindow)]
         breaks = () if self.limit is None else self.limit.breaks
-        return fit_line(positions, step_ns, breaks=[each.n for each in breaks])
+        return fit_line(positions, step_ns, again, breaks=[each.n for each in breaks])

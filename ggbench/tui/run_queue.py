@@ -184,11 +184,9 @@ class RunQueue(WorkQueue[QueueItem]):
                 self._plot(live)
                 self._set_state(item.id, WorkState.DECODING)
             case Working(stage=stage):
-                self._set_state(item.id, WorkState.SEARCHING if live.question else _STATES[stage])
+                self._set_state(item.id, _STATES[stage])
             case ModelReady(run_id=run_id):
-                is_search = self._items[item.id].state is WorkState.SEARCHING
-                state = WorkState.SEARCHING if is_search else WorkState.PROMPT
-                self._update(item.id, state=state, run_id=run_id)
+                self._update(item.id, run_id=run_id)
             case PointMeasured(observation=observation):
                 if isinstance(observation, presenter_of(item.kind).plotted):
                     self._plot(live)

@@ -16,7 +16,7 @@ from ggbench.errors import UsageError
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
-from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.listed_runs import ListedRun, SavedRun, named_runs
 from ggbench.show.names import quant_name
 from ggbench.text import sanitize
 from ggbench.units import counted
@@ -48,6 +48,11 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, 
     for run in named:
         run.searched  # noqa: B018 - computed once
     return named
+
+
+def saved_runs(store: Store, run_ids: Iterable[int]) -> list[SavedRun]:
+    """Return runs with what was recorded of them. Raises StoreError."""
+    return [SavedRun.stored(store, store.load_run(run_id)) for run_id in run_ids]
 
 
 def by_model(runs: Iterable[ListedRun]) -> list[ListedRun]:

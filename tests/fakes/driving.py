@@ -87,6 +87,14 @@ async def burst(app: App[Any], pilot: Pilot[None], *keys: str) -> str:
     return words_of(app)
 
 
+async def click(app: App[Any], pilot: Pilot[None], text: str) -> str:
+    """What is in view after a click on the last place where this text is drawn."""
+    y, line = [(y, line) for y, line in enumerate(words_of(app).splitlines()) if text in line][-1]
+    await pilot.click(offset=(line.rindex(text), y))
+    await settle(app, pilot)
+    return words_of(app)
+
+
 SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
 
 _ID = re.compile(r"terminal-\d+-")

@@ -1,13 +1,14 @@
 """A machine for the Library that is the same everywhere: its memory, its disk, and plans that nobody has to make."""
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from ggbench.commands.budget_options import BudgetOptions
 from ggbench.decisions.pick.candidates import PickRequest
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.recommend import recommend
@@ -23,6 +24,7 @@ from ggbench.models.targets import FileToRun
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, DeviceMemory, PlannedDevice, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.tui.host import machine_budgets
 from ggbench.units import GIB
 from tests.fakes.candidates import measured_loss
 from tests.fakes.watched import WAIT_S
@@ -36,6 +38,13 @@ BUDGET = Budget(
         ),
     )
 )  # fmt: skip
+
+
+def budgets_of(budget: Budget) -> Callable[[BudgetOptions, LlamaConfig], Iterable[Budget]]:
+    """Return what a service does on a machine of this budget; others are as they are described."""
+    return lambda memory, setup: machine_budgets(memory, setup) if memory.is_described else [budget]
+
+
 READING = MachineReading(
     at_ns=1, cpu_share=0.02, used_bytes=6 * GIB, total_bytes=64 * GIB,
     gpus=(GpuReading(0, CARD, used_bytes=2 * GIB, total_bytes=24 * GIB),),

@@ -17,7 +17,6 @@ from ggbench.models import published
 from ggbench.models.added_places import add_place, add_server, are_places_damaged
 from ggbench.models.catalog import shipped_models_file
 from ggbench.runs.store.database import Store
-from ggbench.tui.measuring import Choices
 from scripts.llama_bench_pasted import read_pasted
 from tests.hardening.damage import MUTATIONS, TEXT_MUTATIONS, damaged
 from tests.hardening.kills import samples_by_run
@@ -147,9 +146,8 @@ def damaged_notes(n: int, draw: random.Random, folder: Path, model: Path) -> Tri
         path.write_text(json.dumps(document))
     add_place(model.parent)
     add_server("http://127.0.0.1:9")
-    Choices("decode", texts={"decode": {"n_gen": "60", "depths": "0,4k"}}).save()
-    places, choices = paths.added_places_file(), paths.measure_choices_file()
-    known = {path: path.read_bytes() for path in (*given, places, choices, paths.machine_cache_file())}
+    places = paths.added_places_file()
+    known = {path: path.read_bytes() for path in (*given, places, paths.machine_cache_file())}
     other = folder / "other"
     other.mkdir(parents=True)
     (other / model.name).write_bytes(model.read_bytes())
@@ -158,7 +156,7 @@ def damaged_notes(n: int, draw: random.Random, folder: Path, model: Path) -> Tri
         path.write_bytes(content)
         label = f"{kind} of {path.name}"
         row.run(label, "models", "--json")
-        row.attempt(label, lambda: (Choices.load(), known_bandwidth(default_threads())))
+        row.attempt(label, lambda: known_bandwidth(default_threads()))
         row.tried -= 1
         if path == places:
             is_damaged = are_places_damaged()

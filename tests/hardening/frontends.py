@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 
-from ggbench.tui.measuring import Choices
 from scripts.bench_tui import Terminal
 from tests.hardening.commands import count_orphans, started, workers_of
 from tests.hardening.growth import in_terminal
@@ -20,7 +19,7 @@ from tests.hardening.trials import Trials
 
 _KEYS = (*b"123jk sSvrf?<>\t", b"\x1b[A", b"\x1b[B", b"\x1b", b"\r", b"c")
 """They move, mark, sort, filter, open, compare and stop; none deletes, downloads or writes a file."""
-_START, _ASKED = (b"1", b"b"), b"Start ("
+_START, _ASKED = (b"1", b"b", b"60"), "⏎ start".encode()
 _BETWEEN_KEYS_S = 0.2
 _SETTLES_S = 3.0
 
@@ -29,7 +28,6 @@ def two_front_ends(seconds: float, draw: random.Random, folder: Path, model: Pat
     """Measure and browse by random keys in two TUIs, while commands measure, list, import, export and remove."""
     row = Trials("two TUIs and the command line on one store")
     folder.mkdir(parents=True, exist_ok=True)
-    Choices("decode", texts={"decode": {"n_gen": "60"}}).save()
     tuis = [in_terminal("tui", "--offline", str(model)) for _ in range(2)]
     try:
         for tui in tuis:
@@ -71,9 +69,10 @@ def _press(row: Trials, tuis: Sequence[Terminal], draw: random.Random) -> int:
             row.tracebacks += 1
             row.fault("a TUI drew a traceback")
     if not draw.randrange(4):
+        drawn = b""
         for key in _START:
             tuis[0].press(key)
-            drawn = tuis[0].drawn_within(_SETTLES_S)
+            drawn += tuis[0].drawn_within(_SETTLES_S)
         tuis[0].press(b"\r" if _ASKED in drawn else b"\x1b")
     return 2 * n_keys
 

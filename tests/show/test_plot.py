@@ -214,8 +214,8 @@ def test_repetitions_count_together_in_any_order() -> None:
 def test_the_window_stays_near_the_ends_and_a_line_ends_in_no_spike() -> None:
     rising = np.asarray(10 + PLACES / 200.0, np.float64)
     at = np.concatenate([PLACES[:300], PLACES[-300:]])
-    assert rolling_median(PLACES, rising, at) == pytest.approx(np.concatenate([rising[:300], rising[-300:]]), abs=0.021)
-    rising[-1] = 500
+    assert rolling_median(PLACES, rising, at) == pytest.approx(np.concatenate([rising[:300], rising[-300:]]), abs=0.05)
+    rising[-8:] = 500
     assert rolling_median(PLACES, rising, [PLACES[-1]])[0] < 60
 
 

@@ -18,11 +18,12 @@ from textual.screen import Screen
 from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.measuring import Choices
 from ggbench.tui.planner import LibraryPlanner
+from ggbench.tui.screens.measure import Choices
+from ggbench.tui.screens.starting import StartScreen
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
-from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner
+from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner, budgets_of
 from tests.fakes.measured import fill
 from tests.fakes.scores import trained_folder
 
@@ -78,9 +79,9 @@ def no_clock_looks_at_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def few_tokens_were_chosen(home: Path) -> None:
+def few_tokens_were_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the dialog of a measurement begin with a decode of few tokens, as if they were the last choice."""
-    Choices("decode", texts={"decode": {"n_gen": "200"}}).save()
+    monkeypatch.setattr(StartScreen, "choices", Choices("decode", texts={"decode": {"n_gen": "200"}}))
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def services(planner: FakePlanner, jobs: FakeServices) -> Services:
     return Services(
         open_store=jobs.open_store, run_context=jobs.run_context, load_catalog=lambda: CATALOG,
         local_models=lambda: (), make_planner=lambda _services: cast("LibraryPlanner", planner),
-        machine_budgets=lambda _setup: [BUDGET],
+        machine_budgets=budgets_of(BUDGET),
         hub=msgspec.structs.replace(HubAccess.from_environment(), offline=True),
     )  # fmt: skip
 

@@ -22,10 +22,10 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen, Palette
-from ggbench.tui.widgets.bars import KeysFooter, TopLine
-from tests.fakes.driving import press, settle, words_of
+from ggbench.tui.widgets.bars import TopLine
+from tests.fakes.driving import click, press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate, decodes
-from tests.fakes.library import BUDGET
+from tests.fakes.library import BUDGET, budgets_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
@@ -40,7 +40,7 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
             await press(app, pilot, key)
             assert app.current_mode == mode
             assert "ggbench  1 Library  2 Run  3 Results" in words_of(app).splitlines()[0]
-            assert words_of(app).splitlines()[-1].endswith("? Help q Quit ^p All")  # whole at 80 columns
+            assert words_of(app).splitlines()[-1].endswith("? help · ^p all actions · q quit")  # whole at 80 columns
             if key != "1":
                 assert "Library (1)" in words_of(app)
         await pilot.click(TopLine, offset=(24, 0))
@@ -50,23 +50,23 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
     drive(app, steps)
 
 
-def test_a_click_on_a_key_of_the_footer_presses_it(app: App, drive: Drive) -> None:
+def test_a_click_on_a_shown_key_presses_it(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        footer = words_of(app).splitlines()[-1]
-        assert footer.endswith("⏎ Open / Filter ? Help q Quit ^p All")
-        await pilot.click(KeysFooter, offset=(footer.index("Help") + 3, 0))
-        await settle(app, pilot)
+        await click(app, pilot, "? help")
         assert isinstance(app.screen, HelpScreen)
+        await click(app, pilot, "esc close")
+        assert not app.screen.is_modal
+        await press(app, pilot, "slash")
+        await click(app, pilot, "? help")  # which is no letter there
         await press(app, pilot, "escape")
-        assert await press(app, pilot, "slash") != footer
-        assert words_of(app).splitlines()[-1] == "⏎ To the list esc Clear ^p All"
         await pilot.resize_terminal(60, 16)
-        footer = (await press(app, pilot, "escape")).splitlines()[-1]
-        assert len(footer) <= 60
-        assert footer.endswith("? Help q Quit ^p All")
-        await pilot.click(KeysFooter, offset=(footer.index("All"), 0))
         await settle(app, pilot)
+        await click(app, pilot, "^p all actions")
         assert isinstance(app.screen, Palette)
+        await press(app, pilot, "escape")
+        await press(app, pilot, "3")
+        await click(app, pilot, "1 Library")
+        assert app.current_mode == "library"
 
     drive(app, steps)
 
@@ -232,7 +232,7 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
     budget = Budget(host=memory)
     services = msgspec.structs.replace(
         Services(HubAccess.from_environment(offline=True)), run_context=rig,
-        local_models=lambda: models_in_place(tiny_twin), machine_budgets=lambda _setup: [budget],
+        local_models=lambda: models_in_place(tiny_twin), machine_budgets=budgets_of(budget),
     )  # fmt: skip
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from ggbench.commands.budget_options import BudgetOptions
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.endings import Outcome
@@ -33,7 +34,7 @@ from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.candidates import measured_loss
 from tests.fakes.driving import ask, choose, names, press, said, settle, table, with_disk, words_of
 from tests.fakes.jobs import FakeServices
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
+from tests.fakes.library import BUDGET, FakePlanner, budgets_of, local, plan_row, planned
 from tests.fakes.measured import put_run, start
 from tests.fakes.watched import WAIT_S, WatchedQueue
 from tests.tui.conftest import Drive
@@ -111,7 +112,7 @@ def test_the_machine_is_named_on_the_top_line(services: Services, drive: Drive, 
     async def steps(app: App, pilot: Page) -> None:
         assert words_of(app).splitlines()[0].strip().endswith(shown)
 
-    drive(App(msgspec.structs.replace(services, machine_budgets=lambda _setup: [budget])), steps, (120, 24))
+    drive(App(msgspec.structs.replace(services, machine_budgets=budgets_of(budget))), steps, (120, 24))
 
 
 def test_a_repo_that_is_on_this_disk_now_keeps_its_quants() -> None:
@@ -474,10 +475,10 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         shown = await press(app, pilot, "escape", "g", *"3090 + lots")
         assert "'lots'" in shown
         shown = await press(app, pilot, "escape", "g", *"3090 + 64")
-        assert "RTX 3090 23.6 GiB + 64.0 GiB, 936 GB/s" in " ".join(shown.split())
+        assert "planned for RTX 3090 · 23.6 GiB + 64.0 GiB · 936 GB/s" in shown
         assert "else 32 GiB are assumed" in shown
         shown = await press(app, pilot, *"GiB@60GB/s")
-        assert "RTX 3090 23.6 GiB + 64.0 GiB, 936 GB/s" in " ".join(shown.split())
+        assert "planned for RTX 3090 · 23.6 GiB + 64.0 GiB · 936 GB/s" in shown
         shown = await press(app, pilot, "enter")
         assert "planned for RTX 3090 · 23.6 GiB + 64.0 GiB" in shown
         shown = await press(app, pilot, "g", *"12gib", "enter")
@@ -560,7 +561,7 @@ def test_a_plan_is_shown_before_the_bandwidth_is_measured(services: Services) ->
     """The first start measures the memory's bandwidth, which takes a second or two."""
     measured = threading.Event()
 
-    def budgets(_setup: LlamaConfig) -> Iterator[Budget]:
+    def budgets(_memory: BudgetOptions, _setup: LlamaConfig) -> Iterator[Budget]:
         yield Budget((msgspec.structs.replace(BUDGET.devices[0], bandwidth=None),))
         assert measured.wait(WAIT_S)
         yield BUDGET

@@ -20,11 +20,10 @@ from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.run import Settings
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.measuring import Choices, Chosen, RunRequest
 from ggbench.tui.screens.forms import Choice, option_fields, options_form
-from ggbench.tui.widgets.bars import KeysFooter
+from ggbench.tui.screens.measure import Chosen, RunRequest
 from tests.cli.conftest import parse_words
-from tests.fakes.driving import ask, burst, message, press, said, settle, words_of
+from tests.fakes.driving import ask, burst, click, message, press, said, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate
 from tests.fakes.library import BUDGET, CATALOG, FakePlanner, local, plan_row, planned
 from tests.fakes.llama_server import install
@@ -172,16 +171,13 @@ def test_a_program_that_alone_sees_a_gpu_is_the_engine_to_begin_with(
     drive(here(), steps, (100, 30))
 
 
-def test_the_last_choices_are_kept_by_kind_and_after_the_end(
+def test_the_last_choices_are_kept_by_kind_until_the_end(
     here: Callable[[], App], drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def first(app: App, pilot: Page) -> None:
+    async def steps(app: App, pilot: Page) -> None:
         added(app, monkeypatch)
         await ask(app, pilot, "prefill")
-        await press(app, pilot, "down", *"8", "enter")
-
-    async def second(app: App, pilot: Page) -> None:
-        await press(app, pilot, "b")
+        await press(app, pilot, "down", *"8", "enter", "1", "b")
         assert app.screen.query_one("#what", Tabs).active == "prefill"
         assert app.screen.query_one("#lengths", Input).value == "8"
         await ask(app, pilot, "decode")
@@ -191,17 +187,7 @@ def test_the_last_choices_are_kept_by_kind_and_after_the_end(
         await press(app, pilot, "escape", "b")
         assert app.screen.query_one("#what", Tabs).active == "prefill"
 
-    drive(here(), first)
-    drive(here(), second)
-
-
-def test_choices_that_cannot_be_read_are_the_defaults(home: Path) -> None:
-    Choices("decode", texts={"decode": {"n_gen": "1k"}}).save()
-    (file,) = home.rglob("measure.json")
-    assert Choices.load().texts == {"decode": {"n_gen": "1k"}}
-    for damaged in (b'{"texts": 3}', b'{"kind": "\xff"}', b'{"x":' + b"[" * 100_000):
-        file.write_bytes(damaged)
-        assert Choices.load() == Choices()
+    drive(here(), steps)
 
 
 def test_a_file_that_is_not_here_is_downloaded_or_measured_as_a_twin(
@@ -261,14 +247,10 @@ def test_the_mouse_changes_starts_and_closes(
         await pilot.click("#what Tab#forecast")
         await settle(app, pilot)
         assert app.screen.query_one("#what", Tabs).active == "forecast"
-        footer = app.screen.query_one(KeysFooter)
-        await pilot.click(footer, offset=(words_of(app).splitlines()[-1].index("Start"), 0))
-        await settle(app, pilot)
+        await click(app, pilot, "⏎ start")
         assert [job.experiment.kind for job in jobs] == ["forecast"]
         await press(app, pilot, "1", "b")
-        footer = app.screen.query_one(KeysFooter)
-        await pilot.click(footer, offset=(words_of(app).splitlines()[-1].index("Close"), 0))
-        await settle(app, pilot)
+        await click(app, pilot, "esc close")
         assert not app.screen.is_modal
 
     drive(here(), steps)

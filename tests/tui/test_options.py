@@ -8,6 +8,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from ggbench.commands.budget_options import BudgetOptions
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.runs.experiment import Job
@@ -18,7 +19,7 @@ from ggbench.tui.screens.forms import SettingsDialog, options_form
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.units import GIB
 from tests.fakes.driving import ask, press, settle, words_of
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
+from tests.fakes.library import BUDGET, FakePlanner, budgets_of, local, plan_row, planned
 from tests.fakes.llama_server import install
 from tests.tui.conftest import Drive
 
@@ -39,9 +40,9 @@ def setups(
     budgets: list[LlamaConfig] = []
     jobs: list[Job] = []
 
-    def machine_budgets(setup: LlamaConfig) -> Sequence[Budget]:
+    def machine_budgets(memory: BudgetOptions, setup: LlamaConfig) -> Sequence[Budget]:
         budgets.append(setup)
-        return [BUDGET]
+        return [*budgets_of(BUDGET)(memory, setup)]
 
     def add(added: Sequence[Job]) -> None:
         jobs.extend(added)
@@ -75,7 +76,7 @@ def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value
 def test_every_field_reads_what_it_shows() -> None:
     default = LlamaConfig()
     for record in (CHANGED, default):
-        for field in options_form().fields:
+        for field in options_form().fields[:-1]:
             text = field.text_of(record, default)
             value = field.value_of(text) if text else getattr(default, field.name)
             assert value == getattr(record, field.name), field.name
@@ -109,6 +110,28 @@ def test_options_decide_plans_and_runs(
         assert planner.requests[-1].setup == LlamaConfig()
 
     drive(app, steps, (150, 30))
+
+
+def test_a_reserve_is_of_plans_alone(
+    setups: tuple[App, list[LlamaConfig], list[Job]], planner: FakePlanner, drive: Drive
+) -> None:
+    app, budgets, _jobs = setups
+
+    async def steps(app: App, pilot: Page) -> None:
+        n_plans = len(planner.asked)
+        assert "'much' is not a size" in await press(app, pilot, "enter", "o", "up", *"much", "enter")
+        await press(app, pilot, *["backspace"] * 4, *"2GiB", "enter")
+        assert isinstance(app.screen, LibraryScreen)
+        assert app.screen.memory.reserve == 2 * GIB and len(budgets) > 1 and len(planner.asked) > n_plans
+        assert app.setup == LlamaConfig()
+        await press(app, pilot, "g", *"3060", "enter")
+        assert app.screen.memory.reserve == 2 * GIB and app.screen.budget is not None
+        assert app.screen.budget.devices[0].reserve_bytes == 2 * GIB
+        assert "2GiB" in await press(app, pilot, "o")
+        await press(app, pilot, "ctrl+r", "enter")
+        assert app.screen.memory.reserve is None
+
+    drive(app, steps, (120, 36))
 
 
 def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> None:

@@ -17,8 +17,8 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.targets import FileToRun
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import ModelsChanged, RunStored
-from ggbench.tui.measuring import RunRequest
 from ggbench.tui.screens.library import LibraryScreen
+from ggbench.tui.screens.measure import RunRequest
 from ggbench.tui.widgets.answer_pane import AnswerPane
 from tests.fakes.candidates import candidate
 from tests.fakes.driving import check_snapshot, press, settle, table, words_of

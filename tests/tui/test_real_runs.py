@@ -26,7 +26,6 @@ from ggbench.runs.experiment import Experiment
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.tui.measuring import Choices
 from ggbench.tui.work_queue import WorkState
 from tests.fakes.jobs import decodes
 from tests.fakes.watched import watched_runs
@@ -79,11 +78,11 @@ def read_until(terminal: int, is_reached: Callable[[bytes], bool]) -> None:
 
 
 def start(terminal: int) -> None:
-    """Start a decode in the Library with the dialog's last choices, once the file is planned."""
+    """Start a decode in the Library of many tokens, once the file is planned."""
     read_until(terminal, lambda seen: b"iB left" in seen)
     os.write(terminal, b"b")
     read_until(terminal, lambda seen: "⏎ start".encode() in seen)
-    os.write(terminal, b"\r")
+    os.write(terminal, b"100000\r")
 
 
 @contextmanager
@@ -91,7 +90,6 @@ def running_app(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Open a file in the TUI, in its own terminal, and measure it by keys; yield the process and the terminal's other
     end.
     """
-    Choices("decode", texts={"decode": {"n_gen": "100000"}}).save()
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = [sys.executable, "-P", "-m", "ggbench", "tui", "--offline", str(path)]

@@ -12,16 +12,17 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Label, Static
 
+import ggbench.tui
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question, SearchPlan
+from ggbench.experiments.maxctx.record import MaxctxResult, SearchPlan
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target
-from ggbench.runs.progress import Finished, Pace, SamplesTimed
+from ggbench.runs.progress import Finished, Pace, PointMeasured, SamplesTimed, Working
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.show.charts import latency_figure
@@ -30,7 +31,7 @@ from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import WorkList, bracket_lines, number_lines, queue_lines
+from ggbench.tui.widgets.run_panels import WorkList, number_lines, point_lines, queue_lines
 from ggbench.tui.work_queue import PullQueue, WorkState
 from tests.fakes.driving import settle
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
@@ -48,6 +49,7 @@ READING = MachineReading(
 
 
 class Host(App[None]):
+    CSS_PATH = Path(ggbench.tui.__file__).with_name("app.tcss")
     MODES = {"run": RunScreen, "other": Screen}  # noqa: RUF012 - as Textual has it
 
     def __init__(self, services: FakeServices) -> None:
@@ -97,10 +99,6 @@ def numbers_of(host: Host, name: str = "#numbers") -> list[str]:
     return str(host.screen.query_one(name, Static).content).splitlines()
 
 
-def keys_of(host: Host) -> list[str]:
-    return [binding.binding.description for binding in host.screen.active_bindings.values() if binding.enabled]
-
-
 def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> None:
     gate = Gate()
     services = FakeServices(tmp_path, [gate.answer, crash])
@@ -111,7 +109,6 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
         assert [line[0] for line in lines_of(host)] == ["▶", "·", "·"]
         assert not host.screen.has_class("-plain")
-        assert {"Pause", "Stop", "Stop all"} <= set(keys_of(host))
         (series,) = host.screen.query_one(CurvesPlot).figures[0].curves
         assert len(series.x) == 200
         assert series.limit is not None
@@ -157,7 +154,8 @@ def test_keys_pause_and_stop(target: Target, tmp_path: Path) -> None:
         assert [line[0] for line in lines_of(host)] == ["–"] * 4
         assert "  stopped, 9" in lines_of(host)[0]
         assert lines_of(host)[3].endswith("  stopped")
-        assert not {"Pause", "Stop", "Stop all"} & set(keys_of(host))
+        await pilot.press("space")  # nothing is left to pause
+        assert not host.run_queue.is_paused
 
     drive(services, steps)
 
@@ -187,7 +185,8 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
         host.run_queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert "n_ctx 2,048 works: decoded at its end" in lines_of(host)[0]
-        assert numbers_of(host, "#bracket")[-1] == "2,048 works, 2,304 does not"
+        tried = numbers_of(host, "#points")
+        assert any(line.startswith("n_ctx 2,048 decodes at its end (") for line in tried)
         assert not host.screen.query_one(CurvesPlot).display
 
     drive(FakeServices(tmp_path, [small_context]), steps)
@@ -235,7 +234,7 @@ class _ListApp(App[None]):
     CSS = "WorkList { height: 5; border: none; }"
 
     def compose(self) -> ComposeResult:
-        yield WorkList("queue", "", id="queue")
+        yield WorkList("queue", "d stop", id="queue")
 
 
 def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
@@ -384,7 +383,7 @@ def test_files_and_kv_types_of_one_quant_are_told_apart_in_the_queue() -> None:
 def test_numbers_of_every_state_fit_their_column() -> None:
     """No line is wider than the 30 characters beside the plot."""
     live = LiveJob(0)
-    live.n_total, live.memory, live.point = 10_000, Memory(n_ctx=1_048_576), "prompt of 1,048,576: 123,456.00 ms"
+    live.n_total, live.memory, live.points = 10_000, Memory(n_ctx=1_048_576), ("prompt of 1,048,576: 123,456.00 ms",)
     live.append(26, [134_567_890 + 1_000_000 * step for step in range(100)])
     plan = SearchPlan(theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30)
     subject = Subject(model="m", quant="q", source="file", n_ctx_train=1_048_576)
@@ -399,19 +398,13 @@ def test_numbers_of_every_state_fit_their_column() -> None:
     assert {"! others 70 % of CPU", "  throttled: sw_power_cap"} <= set(number_lines(live, item, is_paused=False))
 
 
-def test_the_bracket_closes_in() -> None:
-    ends = BracketEnds(12_288, 16_384)
-    answers = [
-        (Probe(8192, "alloc", Outcome.COMPLETED, 0.3), BracketEnds(8192, None)),
-        (Probe(16_384, "alloc", Outcome.OUT_OF_MEMORY, 0.1), BracketEnds(8192, 16_384)),
-        (Probe(12_288, "alloc", Outcome.COMPLETED, 0.4), ends),
-    ]
-    first, second, third, found = bracket_lines(answers, None)
-    assert (first, second) == ("context     8,192 ✓ works, 0.3 s", "context    16,384 ✗ out of memory")
-    assert (third, found) == ("context    12,288 ✓ works, 0.4 s", "12,288 works, 16,384 does not")
-    late = (Probe(14_336, "alloc", Outcome.TIMED_OUT, 9.0), ends)
-    assert bracket_lines([*answers, late], None)[-2:] == ["context    14,336 – timed out", found]
-    question = Question(8192, "alloc", BracketEnds(None, None))
-    assert bracket_lines([], question, 75) == ["context     8,192 ? 75 s", "none known to work"]
-    dry = (Probe(512, "dry", Outcome.COMPLETED, 0.0), BracketEnds(None, None))
-    assert bracket_lines([dry], None) == ["planning"]
+def test_what_was_measured_and_what_is_being_done_is_listed() -> None:
+    live = LiveJob(0)
+    assert point_lines(live) == []
+    live.take(Working("probe", text="n_ctx 8,192: allocating"))
+    live.take(PointMeasured("n_ctx 8,192 loads (0.30 s)", None))
+    live.take(PointMeasured("", None))
+    live.take(Working("probe", text="n_ctx 16,384:\x1b allocating"))
+    live._began_s -= 75
+    live.take(Working("load", 0.5, 1.0))
+    assert point_lines(live) == ["n_ctx 8,192 loads (0.30 s)", "n_ctx 16,384: allocating … 1:15"]

@@ -17,7 +17,7 @@ from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.tui.run_queue import QueueItem, RunQueue
-from ggbench.tui.widgets.run_panels import bracket_lines, queue_lines
+from ggbench.tui.widgets.run_panels import queue_lines
 from ggbench.tui.work_queue import WorkState
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches
@@ -106,7 +106,7 @@ def test_a_search_that_is_stopped_knows_nothing_of_what_it_was_asking(target: Ta
 
     def die_of_it(request: Request) -> Iterator[protocol.Message | Ending]:
         live = watched.queue.live
-        if isinstance(request, MakeContext) and live is not None and live.question is not None:
+        if isinstance(request, MakeContext) and live is not None and live.doing:
             asked.set()
             assert stopped.wait(60)
             yield Crashed("it died")
@@ -118,7 +118,7 @@ def test_a_search_that_is_stopped_knows_nothing_of_what_it_was_asking(target: Ta
         assert asked.wait(60)
         live = watched.queue.live
         assert live is not None
-        question, asked_s = live.question, live.asked_s
+        doing = live.doing
         watched.queue.stop(0)
         stopped.set()
         watched.wait(is_done)
@@ -127,12 +127,8 @@ def test_a_search_that_is_stopped_knows_nothing_of_what_it_was_asking(target: Ta
     found = result_of(item)
     assert found.max_n_ctx is found.first_fail_n_ctx is None
     assert found.probes[-1].outcome is Outcome.CANCELLED
-    assert question is not None
-    assert asked_s is not None
-    assert live.asked_s is None
-    *_, asked_last, found_text = bracket_lines(live.answers, live.question)
-    assert asked_last.startswith("context     4,096 – cancelled")
-    assert found_text == "none known to work"
+    assert doing == "n_ctx 4,096: allocating" and not live.doing
+    assert live.points[-1].startswith("n_ctx 4,096")
     assert queue_lines([item], {}, is_paused=False)[0].endswith("  stopped")
 
 

@@ -13,15 +13,14 @@ from ggbench.engines.contract import BatchedDecode, Request
 from ggbench.engines.endings import Ending
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.speed.record import SpeedSettings
-from ggbench.experiments.tune.record import TuneResult, TuneSettings
+from ggbench.experiments.tune.record import TuneSettings
 from ggbench.models.reference import parse_model
-from ggbench.models.targets import Target, resolve, resolve_one
-from ggbench.runs.experiment import FoundSetup, Job, experiment_of
+from ggbench.models.targets import Target, resolve
+from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
 from tests.fakes.driving import ask, press
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices
-from tests.fakes.planted import PlantedMachine
 from tests.fakes.watched import WAIT_S, WatchedQueue
 from tests.tui.conftest import Drive
 
@@ -105,25 +104,5 @@ def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pyt
         await press(app, pilot, "backspace", "m", "enter")
         assert asked[0].settings == TuneSettings((0, 4096), "decode", 300.0)
         assert asked[0].experiment.kind == "tune"
-
-    drive(app, steps, (100, 30))
-
-
-def test_what_was_found_is_taken_over_with_one_key(
-    tiny_twin: Path, app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005).tune(
-        resolve_one(parse_model(str(tiny_twin))), SEARCH
-    )
-    assert isinstance(run.result, TuneResult)
-    found = FoundSetup(run.result.changes, run.result.answer)
-
-    async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "slash", *"unpub", "enter", "enter", "a")
-        assert "there are no tuned settings for" in shown
-        assert app.setup == LlamaConfig()
-        monkeypatch.setattr(experiment_of("tune"), "find_setup", lambda *_: found)
-        await press(app, pilot, "a")
-        assert app.setup == LlamaConfig(flash_attn="off")
 
     drive(app, steps, (100, 30))

@@ -20,7 +20,7 @@ from ggbench.engines.contract import (
 from ggbench.engines.endings import Cancelled, Completed
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
-from ggbench.runs.progress import Working
+from ggbench.runs.progress import PointMeasured, Working
 from ggbench.runs.recording import Recording, Series
 from ggbench.runs.store.runs import WARMUP
 from ggbench.show.words import say
@@ -138,11 +138,13 @@ def _time_again(session: Session, settings: DecodeSettings) -> Generator[Progres
         windows = again_windows(settings.n_prompt + 1, settings.n_gen, breaks)
     for number, (depth, n_gen) in enumerate(windows):
         yield Working("decode", number, len(windows), say("decode.again", depth=depth))
-        ending = yield from session.run(DecodeAtDepth(depth - 1, n_gen), f"{_AGAIN}{depth}/b1/r{number}")
+        series = f"{_AGAIN}{depth}/b1/r{number}"
+        ending = yield from session.run(DecodeAtDepth(depth - 1, n_gen), series)
         if isinstance(ending, Cancelled):
             return ending
         if not isinstance(ending, Completed):
             break
+        yield PointMeasured("", _window(session.recorder.recording.series[series]))
     return Completed()
 
 

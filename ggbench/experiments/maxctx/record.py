@@ -75,27 +75,6 @@ class Probe(msgspec.Struct, frozen=True):
         return self.kind == "decode"
 
 
-class BracketEnds(msgspec.Struct, frozen=True):
-    """Largest n_ctx known to work and smallest known to fail."""
-
-    passed: int | None
-    """The largest n_ctx known to work."""
-    failed: int | None
-    """The smallest n_ctx known not to work."""
-
-
-class Question(msgspec.Struct, frozen=True):
-    """An n_ctx being tried; a real context takes seconds."""
-
-    n_ctx: int
-    kind: ProbeKind
-    ends: BracketEnds
-
-    @property
-    def is_proof(self) -> bool:
-        return self.kind == "decode"
-
-
 class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Expectations of a search before anything is allocated."""
 

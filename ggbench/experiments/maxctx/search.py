@@ -22,11 +22,9 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, EngineFailed, UsageError
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
 from ggbench.experiments.maxctx.record import (
-    BracketEnds,
     MaxctxSettings,
     Probe,
     ProbeKind,
-    Question,
     outcome_text,
 )
 from ggbench.gguf_file.model_file import ModelFile
@@ -257,17 +255,15 @@ class _Search:
         return replace(probe, outcome=Outcome.CANCELLED, reason=Cancelled().reason)
 
     def _asked(self, n_ctx: int, kind: ProbeKind) -> Working:
-        question = Question(n_ctx, kind, BracketEnds(self._bracket.passed, self._bracket.failed))
-        doing = "maxctx.decoding" if question.is_proof else "maxctx.allocating"
-        return Working("probe", text=say(doing, n_ctx=n_ctx), subject=question)
+        doing = "maxctx.decoding" if kind == "decode" else "maxctx.allocating"
+        return Working("probe", text=say(doing, n_ctx=n_ctx))
 
     def _answered(self, probe: Probe) -> PointMeasured:
         self._session.recorder.observe(probe)
         self._session.recorder.keep_readings()
-        ends = BracketEnds(self._bracket.passed, self._bracket.failed)
         outcome, seconds = outcome_text(probe, self._session.setup.program), format_number(probe.seconds, 2)
         text = say("maxctx.tried_one", n_ctx=probe.n_ctx, outcome=outcome, seconds=seconds)
-        return PointMeasured(text, probe, ends)
+        return PointMeasured(text, probe)
 
     def _stopped(self, probe: Probe) -> Conclusion:
         """Return the outcome after a probe that says nothing about memory: cancelled, or a worker that was too slow."""

@@ -24,7 +24,7 @@ from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure, Further, facts_of, member, value_text
 from ggbench.show.metric import Metric, memory_metric
 from ggbench.show.names import row_labels
-from ggbench.show.presenter import LiveView, Presenter
+from ggbench.show.presenter import Presenter
 from ggbench.show.quants import memory_parts
 from ggbench.show.run_answer import run_answer, several_answer, shared
 from ggbench.show.run_documents import RunDocuments
@@ -78,7 +78,6 @@ class MaxctxPresenter(Presenter):
     documents: ClassVar[RunDocuments] = RunDocuments(
         "maxctx", _DOCUMENTED, "A search for the largest context.", takes_several=True
     )
-    live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no n_ctx works"
     headline: ClassVar[Figure[QuantSummary] | None] = replace(FIGURES["max_n_ctx"], header="n_ctx")

@@ -8,7 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
-from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS, is_original
+from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS, expected_loss
 from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     Divergence,
@@ -182,7 +182,7 @@ def _bounds(divergence: Divergence) -> tuple[float, float]:
 
 
 def _about_bases(runs: Sequence[Run]) -> list[str]:
-    """Return each base that is not the original, or that there is none: a divergence is then not the loss."""
+    """Return each base whose own loss is too large for plans to use a divergence from it, or that there is none."""
     found = []
     for run in runs:
         result = result_of(run)
@@ -190,15 +190,16 @@ def _about_bases(runs: Sequence[Run]) -> list[str]:
             continue
         if result.divergence is None:
             found.append(say("quality.no_base"))
-        elif result.base is not None and _is_lossy(run.subject, result.base.subject):
+        elif result.base is not None and _is_coarse(run.subject, result.base.subject):
             found.append(say("quality.not_original", base=result.base.subject.quant))
     return list(dict.fromkeys(found))
 
 
-def _is_lossy(subject: Subject, base: Subject) -> bool:
-    """Return whether a divergence is neither the loss against the original nor the cache's with the same weights."""
+def _is_coarse(subject: Subject, base: Subject) -> bool:
+    """Return whether plans use no divergence from a base, by what it is expected to lose itself (`MeasuredLosses`)."""
+    own = expected_loss(subject.model, base.quant, subject.n_params, subject.architecture or "")
     is_same = subject.header_sha256 == base.header_sha256
-    return not is_same and not is_original(base.quant, base.architecture or "")
+    return not is_same and (own is None or own.value > UNNOTICED_LOSS)
 
 
 def _base_quant(run: Run) -> str:

@@ -10,7 +10,7 @@ import functools
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from textual.containers import Horizontal, Vertical
 from textual.events import DescendantFocus
 from textual.widgets import Input, Label, Select, Static, Switch
 
+from ggbench.commands.budget_options import BudgetOptions
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError, UsageError
@@ -28,9 +29,8 @@ from ggbench.expect.loss import NOTICED_LOSS
 from ggbench.fields import Option, defaults_of, options_of
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
+from ggbench.tui.widgets.bars import key_links
 from ggbench.units import format_count, parse_tokens
-
-Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class FormField(msgspec.Struct, frozen=True):
@@ -65,15 +65,15 @@ class FormField(msgspec.Struct, frozen=True):
         return self.choices[text] if self.choices else self.parse(text)
 
 
-class Form(msgspec.Struct, Generic[Record], frozen=True):
-    """A record to fill in."""
+class Form(msgspec.Struct, frozen=True):
+    """Records to fill in."""
 
     title: str
     about: str
     fields: tuple[FormField, ...]
-    default: Record
-    check: Callable[[Record], None] = lambda _record: None
-    """Raise UsageError if values conflict."""
+    defaults: tuple[msgspec.Struct, ...]
+    check: Callable[..., None]
+    """Raise UsageError if values of the records conflict."""
 
 
 def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[FormField, ...]:
@@ -150,10 +150,11 @@ _OPTIONS = (
 
 
 @functools.cache
-def options_form() -> Form[LlamaConfig]:
-    """Return the form of the options; made on first use."""
-    fields = option_fields(LlamaConfig, _OPTIONS)
-    return Form("Options of plans and runs", "", fields, LlamaConfig(), LlamaConfig.check)
+def options_form() -> Form:
+    """Return the form of the options and of the reserve, which runs have none of; made on first use."""
+    fields = (*option_fields(LlamaConfig, _OPTIONS), *option_fields(BudgetOptions, ("reserve",)))
+    defaults = LlamaConfig(), BudgetOptions()
+    return Form("Options of plans and runs", "", fields, defaults, lambda setup, _memory: setup.check())
 
 
 def _check_needs(needs: Needs) -> None:
@@ -182,7 +183,7 @@ PICK = Form(
         FormField("max_loss", "most loss", f"any; over {NOTICED_LOSS:g} nats shows", _number, "{:g}".format),
         FormField("prefer", "prefer", "what decides", choices=_same(get_args(Preference))),
     ),
-    Needs(),
+    (Needs(),),
     _check_needs,
 )
 # fmt: on
@@ -193,8 +194,8 @@ class Choice(Select[str], inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "show_overlay", "List"),
-        Binding("right", "step(1)", "Next", show=False),
-        Binding("left", "step(-1)", "Previous", show=False),
+        Binding("right", "step(1)", "Next"),
+        Binding("left", "step(-1)", "Previous"),
     ]
 
     def __init__(self, choices: Sequence[str], value: str, *, id: str) -> None:
@@ -229,8 +230,8 @@ class FormDialog(Dialog[Answer]):
         Binding("enter", "apply", "Apply", priority=True),
         Binding("ctrl+r", "reset", "Defaults", priority=True),
         Binding("escape", "dismiss", "Close"),
-        Binding("down", "move(1)", show=False),
-        Binding("up", "move(-1)", show=False),
+        Binding("down", "move(1)"),
+        Binding("up", "move(-1)"),
     ]
     fields: Sequence[FormField] = ()
     note = ""
@@ -325,28 +326,34 @@ class FormDialog(Dialog[Answer]):
         self.query_one("#about", Static).update(next(about, "") or self.note)
 
 
-class SettingsDialog(FormDialog[Record | None]):
-    """Returns the filled-in record, or None if closed."""
+class SettingsDialog(FormDialog[tuple[Any, ...] | None]):
+    """Returns the filled-in records, or None if closed."""
 
-    def __init__(self, form: Form[Record], record: Record) -> None:
-        """`record` fills the fields."""
+    def __init__(self, form: Form, *records: msgspec.Struct) -> None:
+        """`records`, of the types of the form's defaults, fill the fields."""
         super().__init__()
-        self.form, self._record = form, record
+        self.form, self._records = form, records
         self.fields, self.note = form.fields, form.about
 
     def compose(self) -> ComposeResult:
-        form = self.form
         with Vertical(classes="dialog") as sheet:
-            sheet.border_title, sheet.border_subtitle = form.title, "⏎ apply · ← → change · esc close"
-            yield from (self.line(field, field.text_of(self._record, form.default)) for field in form.fields)
+            sheet.border_title = self.form.title
+            sheet.border_subtitle = key_links("⏎ apply · ← → change · ^r defaults · esc close")
+            yield from (self.line(field, self._text(field, self._records)) for field in self.fields)
             yield from self.explanation()
 
-    def answer(self, given: dict[str, Any]) -> Record:
-        defaults = {field.name: getattr(self.form.default, field.name) for field in self.fields}
-        record = replace(self._record, **defaults | given)
-        self.form.check(record)
-        return record
+    def _text(self, field: FormField, records: Sequence[msgspec.Struct]) -> str:
+        pairs = zip(records, self.form.defaults, strict=True)
+        return next(field.text_of(*pair) for pair in pairs if hasattr(pair[0], field.name))
+
+    def answer(self, given: dict[str, Any]) -> tuple[Any, ...]:
+        names, records = {field.name for field in self.fields}, []
+        for record, default in zip(self._records, self.form.defaults, strict=True):
+            own = names.intersection(record.__struct_fields__)
+            records.append(replace(record, **{name: given.get(name, getattr(default, name)) for name in own}))
+        self.form.check(*records)
+        return tuple(records)
 
     def action_reset(self) -> None:
         for field in self.fields:
-            write_text(self.editor(field), field.text_of(self.form.default, self.form.default))
+            write_text(self.editor(field), self._text(field, self.form.defaults))

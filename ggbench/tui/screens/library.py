@@ -11,20 +11,15 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
-from ggbench.decisions.pick.sentences import is_runnable
 from ggbench.errors import GgbenchError
 from ggbench.models.added_places import remembered_servers, typed_server
 from ggbench.show.answer import Answer
-from ggbench.show.plan import plan_answer
-from ggbench.sizing.plan_record import EnginePlan
 from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import quants_on_disk
 from ggbench.tui.model_list import ModelEntry, best_models, list_models
-from ggbench.tui.quant_rows import QuantRow
-from ggbench.tui.screens.dialogs import FormPicker
 from ggbench.tui.screens.starting import StartScreen
 from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, key_links
@@ -38,17 +33,11 @@ if TYPE_CHECKING:
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
     from ggbench.sizing.plan_record import Budget
+    from ggbench.tui.quant_rows import QuantRow
 
 
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
-_PICK_KEYS = {
-    "y copy": "screen.copy",
-    "w why": "screen.why",
-    "e needs": "screen.edit_needs",
-    "g GPU": "screen.choose_card",
-    "o options": "screen.choose_options",
-}
 _FIRST_STEP = (
     "Open a model with enter; / filters them, takes the path of a folder of yours, or searches the Hub."
 )
@@ -57,7 +46,6 @@ _FIRST_STEP = (
 class LibraryScreen(StartScreen):
     """Choose a model, mark its quants, measure or download them."""
 
-    CSS_PATH = "library.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (180, "-huge")]  # noqa: RUF012 - Textual's
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012 - Textual's
     HELP = """Quants are planned before any download, each run in the best way for your needs; the pick is first.
@@ -69,31 +57,22 @@ class LibraryScreen(StartScreen):
 A path or the URL of a server in the filter is added to the list; with an API key, start as:
 ggbench tui --api-key-env VARIABLE."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "w,P", "why", "Why", show=False, tooltip="The pick with its alternatives, and what is behind it"
-        ),
-        Binding(
-            "e", "edit_needs", "Needs", show=False, tooltip="What the model is for: context, speed, quality"
-        ),
-        Binding("space", "mark", "Mark", show=False, key_display="␣", tooltip="Mark or unmark the quant"),
-        Binding("b", "measure", "Measure", show=False, tooltip="Measure the marked quants, or the chosen one"),
-        Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Take the options that a tune found"),
-        Binding("y", "copy", "Copy", show=False, tooltip="Copy what runs the quant as planned"),
-        Binding("p", "pull", "Pull", show=False, tooltip="Download the marked quants, or the chosen one"),
-        Binding("[", "change_n_ctx(-1)", "Less context", show=False, tooltip="Need half the context"),
-        Binding("]", "change_n_ctx(1)", "More context", show=False, tooltip="Need twice the context"),
+        Binding("w,P", "why", "Why", tooltip="The pick with its alternatives, and what is behind it"),
+        Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
+        Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant"),
+        Binding("b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one"),
+        Binding("y", "copy", "Copy", tooltip="Copy what runs the quant as planned"),
+        Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
+        Binding("[", "change_n_ctx(-1)", "Less context", tooltip="Need half the context"),
+        Binding("]", "change_n_ctx(1)", "More context", tooltip="Need twice the context"),
         Binding("/", "filter", "Filter", tooltip="Filter the models, add a path, search the Hub"),
-        Binding("g", "choose_card", "GPU", show=False, tooltip="Plan for another GPU, or for a size of memory"),
+        Binding("g", "choose_memory", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
         Binding(
-            "o",
-            "choose_options",
-            "Options",
-            show=False,
-            tooltip="Memory limit, KV types and more, of plans and runs",
+            "o", "choose_options", "Options", tooltip="Reserve, limit, KV types and more, of plans and runs"
         ),
-        Binding("tab,shift+tab", "other_part", show=False),
-        Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
-        Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
+        Binding("tab,shift+tab", "other_part"),
+        Binding("r", "reload", "Reload", tooltip="Read disk, free memory and headers again"),
+        Binding("escape", "leave", "Back", tooltip="Clear the filter, or go back to the models"),
     ]
 
     def __init__(self) -> None:
@@ -118,8 +97,8 @@ ggbench tui --api-key-env VARIABLE."""
 
     def on_mount(self) -> None:
         """Read models and machine, and open the model given at the start."""
-        self.query_one("#pick").border_subtitle = key_links(_PICK_KEYS)
-        self._pane.border_subtitle = key_links({"esc back": "screen.leave", "y copy": "screen.copy"})
+        self.query_one("#pick").border_subtitle = key_links("y copy · w why · e needs · g GPU · o options")
+        self._pane.border_subtitle = key_links("esc back · y copy")
         self.set_focus(self._left.models)
         self.show_status()
         self.read_machine()
@@ -129,11 +108,6 @@ ggbench tui --api-key-env VARIABLE."""
         elif opens is not None:
             self._left.open(opens)
         self._read_models()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if isinstance(self.focused, Input):
-            return action in ("leave", "other_part")
-        return action != "why" or self.library.pick is not None
 
     @on(ModelsChanged)
     def _read_models(self) -> None:
@@ -218,6 +192,8 @@ ggbench tui --api-key-env VARIABLE."""
 
     def action_why(self) -> None:
         """Show the pick with what is behind it; its quant is at the cursor, for the keys that act on one."""
+        if self.library.pick is None:
+            return
         self._table.go_to(None if self.library.best is None else self.library.best.name)
         self._open(None)
 
@@ -243,14 +219,20 @@ ggbench tui --api-key-env VARIABLE."""
         if budget is None or not pane.display:
             return
         if row is not None:
-            planned = plan_answer(EnginePlan(budget, (row.plan,), {}))
-            pane.show(replace(planned, command=self._command_of(row)))
+            pane.show(self._plan_answer(row, budget))
         elif library.pick is None:
             pane.show(Answer(""))
         else:
             pane.show(self._pick_answer(library.pick, budget))
 
+    def _plan_answer(self, row: QuantRow, budget: Budget) -> Answer:
+        from ggbench.show.plan import plan_answer
+        from ggbench.sizing.plan_record import EnginePlan
+
+        return replace(plan_answer(EnginePlan(budget, (row.plan,), {})), command=self._command_of(row))
+
     def _pick_answer(self, pick: Pick, budget: Budget) -> Answer:
+        from ggbench.decisions.pick.sentences import is_runnable
         from ggbench.decisions.pick.show import pick_answer, settings_of
         from ggbench.sizing.budget import with_main_memory
 
@@ -266,6 +248,8 @@ ggbench tui --api-key-env VARIABLE."""
 
     def action_copy(self) -> None:
         """Ask in which form to copy what runs the quant at the cursor."""
+        from ggbench.tui.screens.pickers import FormPicker
+
         if (run := self._run_of(self.chosen)) is not None:
             self.app.push_screen(FormPicker(run), self._copy)
         else:
@@ -335,7 +319,6 @@ ggbench tui --api-key-env VARIABLE."""
         self.query_one(LossSpeedPlot).shown = tuple(self.library.rows.values()), self.library.picked
         self._show_answer()
         self.show_status()
-        self.refresh_bindings()
 
     def show_status(self) -> None:
         """Update the pick with its command, the title of the quants and the error."""

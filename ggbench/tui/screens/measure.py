@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any, ClassVar
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 from msgspec.structs import replace
 from rich.text import Text
 from textual import on, work
@@ -19,13 +21,86 @@ from ggbench.commands.options import given_record
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError
 from ggbench.fields import options_of, reproduce, stated_options
+from ggbench.models.reference import parse_model
 from ggbench.plugins import plugin_names
 from ggbench.runs.experiment import experiment_of
 from ggbench.sizing.fit import LONGEST
 from ggbench.text import sanitize
-from ggbench.tui.measuring import EXPERIMENTS, Choices, Chosen, RunRequest
+from ggbench.tui.library import Selection
+from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.forms import FormDialog, FormField, option_fields, read_text, write_text
-from ggbench.units import counted, format_bytes, format_count
+from ggbench.tui.widgets.bars import key_links
+from ggbench.units import counted, format_bytes, format_count, format_duration
+
+if TYPE_CHECKING:
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Experiment, Job
+    from ggbench.runs.run import Settings
+    from ggbench.tui.host import Services
+
+
+EXPERIMENTS = "ggbench.experiments"
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """The last choices of the dialog since the start."""
+
+    kind: str = ""
+    """The experiment; empty before the first."""
+    texts: dict[str, dict[str, str]] = {}
+    """The texts of the fields of each experiment."""
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The quants to measure."""
+
+    title: str
+    """Untrusted text."""
+    selection: Selection
+    rows: Sequence[QuantRow]
+    """Those that have a plan."""
+    setup: LlamaConfig
+    is_elsewhere: bool = False
+    """Whether the plans are of another machine than this, which measures."""
+
+    @property
+    def download_bytes(self) -> int:
+        """Bytes of the planned quants that are not on this disk."""
+        return sum(row.plan.file_bytes or 0 for row in self.rows if not (row.is_here or row.is_twin))
+
+    @property
+    def has_twins(self) -> bool:
+        """Whether twins can be measured in place of files that are not on this disk."""
+        return any(parse_model(model).kind in ("catalog", "hub") for model, _ in self.selection)
+
+
+class RunRequest(msgspec.Struct, frozen=True):
+    """An experiment with its options, for all chosen quants."""
+
+    experiment: Experiment
+    options: Settings
+    """A record of the experiment's `request_type`."""
+    setup: LlamaConfig
+    is_twin: bool = False
+    """Whether to measure twins in place of files that are not on this disk."""
+
+    def targets(
+        self, services: Services, model: str, names: Sequence[str], catalog: Catalog | None
+    ) -> Sequence[Target]:
+        """Return the targets of these quants. Raises like `resolve`."""
+        if self.is_twin:
+            return [services.find_file_or_twin(model, name, catalog) for name in names]
+        return services.resolve(model, names, catalog)
+
+    def jobs(self, found: Sequence[tuple[str, Sequence[str], Sequence[Target]]], hub: HubAccess) -> list[Job]:
+        """Return the jobs for the targets found for each model and its quants. Raises GgbenchError."""
+        return [
+            job
+            for model, names, targets in found
+            for job in self.experiment.jobs(self.options, parse_model(model, *names), targets, self.setup, hub)
+        ]
 
 
 def _engine(text: str) -> str:
@@ -34,6 +109,8 @@ def _engine(text: str) -> str:
     return text
 
 
+_LONG_S = 30 * 60
+"""Seconds above which a measurement is marked as long."""
 _WHAT = "what"
 _FILE = "file"
 _ENGINE = FormField(
@@ -54,7 +131,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         super().__init__()
         self._find = find
         self._request: RunRequest | None = None
-        self._chosen, self._choices = chosen, choices
+        self._chosen, self.choices = chosen, choices
         self._kinds = plugin_names(EXPERIMENTS, "measure")
         self._experiment = experiment_of(choices.kind if choices.kind in self._kinds else self._kinds[0])
         self._make_fields()
@@ -62,7 +139,9 @@ class MeasureDialog(FormDialog[RunRequest | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as sheet:
             sheet.border_title = Text(f"measure {sanitize(self._chosen.title)}")
-            sheet.border_subtitle = "⏎ start · ↑ what to measure · ← → change · esc close"
+            sheet.border_subtitle = key_links(
+                "⏎ start · ↑ what to measure · ← → change · ^r defaults · esc close"
+            )
             yield Tabs(*(Tab(kind, id=kind) for kind in self._kinds), active=self._experiment.kind, id=_WHAT)
             yield Static(self._about, id="kind", markup=False)
             with Vertical(id="lines"):
@@ -108,7 +187,6 @@ class MeasureDialog(FormDialog[RunRequest | None]):
             self._find(answer)
 
     def start(self) -> None:
-        self._choices.save()
         self.dismiss(self._request)
 
     def refuse(self, error: GgbenchError) -> None:
@@ -126,12 +204,25 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         if n_quants > 1:
             notes.append(f"and so each of {n_quants} quants")
         if options.decodes:
-            n_tokens = n_quants * sum(n_gen for _, n_gen in options.decodes)
-            notes.append(f"{counted(n_tokens, 'token')} to decode")
+            n_tokens = sum(n_gen for _, n_gen in options.decodes)
+            notes.append(f"{counted(n_quants * n_tokens, 'token')} to decode{self._time_of(n_tokens)}")
         trained = min((row.plan.n_ctx_train or LONGEST for row in self._chosen.rows), default=LONGEST)
         if (options.n_ctx_needed or 0) > trained:
             notes.append(f"beyond the {format_count(trained)} of training")
         return f"{sanitize(command)}\n{', '.join(notes)}"
+
+    def _time_of(self, n_tokens: int) -> str:
+        """Return `, takes about 5:32` to decode tokens of each quant at its speed; empty if one is unknown."""
+        speeds = [row.candidate.tok_s for row in self._chosen.rows]
+        if (
+            self._chosen.is_elsewhere
+            or not speeds
+            or len(speeds) < sum(len(quants) for _, quants in self._chosen.selection)
+        ):
+            return ""
+        total_s = sum(n_tokens / speed.value if speed else math.nan for speed in speeds)
+        takes = "! takes" if total_s > _LONG_S else "takes"
+        return "" if math.isnan(total_s) else f", {takes} about {format_duration(total_s)}"
 
     def action_reset(self) -> None:
         for field in self.fields:
@@ -156,8 +247,8 @@ class MeasureDialog(FormDialog[RunRequest | None]):
     def _keep_texts(self) -> None:
         kind = self._experiment.kind
         texts = {field.name: read_text(self.editor(field)) for field in self.fields if field.name != _FILE}
-        self._choices = Choices(
-            kind, self._choices.texts | {kind: {name: text for name, text in texts.items() if text}}
+        self.choices = Choices(
+            kind, self.choices.texts | {kind: {name: text for name, text in texts.items() if text}}
         )
 
     def _make_fields(self) -> None:
@@ -169,7 +260,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         self.fields = (*options, *self._file_fields(), _ENGINE)
         self._defaults = {_FILE: "download", _ENGINE.name: ""}
         self._defaults |= {field.name: field.text_of(default, default) for field in options}
-        last = self._choices.texts.get(experiment.kind, {})
+        last = self.choices.texts.get(experiment.kind, {})
         known = {field.name: last.get(field.name, "") for field in self.fields}
         self._texts = {
             field.name: known[field.name] if not field.choices or known[field.name] in field.choices

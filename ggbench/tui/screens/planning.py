@@ -15,22 +15,21 @@ import msgspec
 from msgspec.structs import replace
 from textual import on
 
+from ggbench.commands.budget_options import BudgetOptions
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError
-from ggbench.tui.host import RunStored, TaskScreen, host_of
+from ggbench.tui.host import RunStored, TaskScreen, host_of, runs_of
 from ggbench.tui.library import Library
-from ggbench.tui.quant_rows import QuantRow
-from ggbench.tui.screens.dialogs import CardChoice, CardPicker
-from ggbench.tui.screens.forms import PICK, SettingsDialog, options_form
 from ggbench.tui.widgets.bars import machine_text
 
 if TYPE_CHECKING:
+    from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.models.catalog import Catalog
     from ggbench.runs.store.database import Store
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import LibraryPlanner
+    from ggbench.tui.quant_rows import QuantRow
 
 _LARGEST_N_CTX = 1 << 20
 
@@ -46,7 +45,7 @@ class PlanScreen(TaskScreen):
     def __init__(self) -> None:
         super().__init__()
         self.library = Library()
-        self.card = CardChoice()
+        self.memory = BudgetOptions()
         self.catalog: Catalog | None = None
         self.machine: MachineToPlan | None = None
         """None until it is read."""
@@ -72,10 +71,13 @@ class PlanScreen(TaskScreen):
 
     @property
     def budget(self) -> Budget | None:
-        """The memory to plan for: the chosen card's, or this machine's; None until read."""
-        if not self.card.is_here:
-            return self.card.budget(host_of(self).setup.memory_limit_bytes)
+        """The memory to plan for; None until read."""
         return None if self.machine is None else self.machine.budget
+
+    @property
+    def elsewhere(self) -> str:
+        """The described machine that is planned for; empty for this one."""
+        return " + ".join(filter(None, (*self.memory.gpu, self.memory.ram)))
 
     def on_mount(self) -> None:
         self.app.mode_change_signal.subscribe(self, lambda _mode: self._plan_if_stale())
@@ -85,13 +87,13 @@ class PlanScreen(TaskScreen):
             self.machine.planner.close()
 
     def read_machine(self) -> None:
-        """Read memory and devices, then plan; the first call makes the planner."""
-        services, setup = host_of(self).services, host_of(self).setup
+        """Read the memory to plan for, then plan; the first call makes the planner."""
+        services, setup, memory = host_of(self).services, host_of(self).setup, self.memory
         planner = None if self.machine is None else self.machine.planner
 
         def read() -> Iterator[MachineToPlan]:
             made = planner
-            for budget in services.machine_budgets(setup):
+            for budget in services.machine_budgets(memory, setup):
                 made = made or services.make_planner(services)
                 yield MachineToPlan(made, budget)
 
@@ -105,6 +107,7 @@ class PlanScreen(TaskScreen):
     def _take_results(self, message: RunStored) -> None:
         """Plan again with what was measured, once the Library is shown; a run that began is not to be disturbed."""
         if message.is_over:
+            self.forget_best()
             self.plan_when_shown()
 
     def plan_when_shown(self) -> None:
@@ -125,40 +128,48 @@ class PlanScreen(TaskScreen):
         self._take_needs(replace(needs, given_n_ctx=min(max(wanted, least), _LARGEST_N_CTX)))
 
     def action_edit_needs(self) -> None:
-        self.app.push_screen(SettingsDialog(PICK, self.library.needs), self._take_needs)
+        from ggbench.tui.screens.forms import PICK, SettingsDialog
 
-    def _take_needs(self, needs: Needs | None) -> None:
-        if needs is not None and needs != self.library.needs:
+        dialog = SettingsDialog(PICK, self.library.needs)
+        self.app.push_screen(dialog, lambda chosen: self._take_needs(*chosen) if chosen else None)
+
+    def _take_needs(self, needs: Needs) -> None:
+        if needs != self.library.needs:
             self.library.needs = needs
             self.library.rows = {name: replace(row, is_old=True) for name, row in self.library.rows.items()}
             self.replan()
 
-    def action_choose_card(self) -> None:
-        self.app.push_screen(CardPicker(), self._take_card)
+    def action_choose_memory(self) -> None:
+        from ggbench.tui.screens.pickers import MemoryPicker
 
-    def _take_card(self, choice: CardChoice | None) -> None:
-        if choice is not None:
-            self.card = choice
-            self.library.forget()
-            self.replan()
+        self.app.push_screen(MemoryPicker(), self._take_memory)
+
+    def _take_memory(self, memory: BudgetOptions | None) -> None:
+        if memory is not None:
+            self.memory = replace(self.memory, gpu=memory.gpu, ram=memory.ram)
+            self._read_again()
 
     def action_choose_options(self) -> None:
-        self.app.push_screen(SettingsDialog(options_form(), host_of(self).setup), self.take_options)
+        from ggbench.tui.screens.forms import SettingsDialog, options_form
 
-    def take_options(self, setup: LlamaConfig | None) -> None:
+        dialog = SettingsDialog(options_form(), host_of(self).setup, self.memory)
+        self.app.push_screen(dialog, lambda chosen: self._take_options(*chosen) if chosen else None)
+
+    def _take_options(self, setup: LlamaConfig, memory: BudgetOptions) -> None:
         """Plan with other options, which may change the free memory."""
-        library = self.library
-        if setup is None or setup == host_of(self).setup:
+        library, host = self.library, host_of(self)
+        if (setup, memory) == (host.setup, self.memory):
             return
-        host_of(self).setup = setup
         if setup.n_ctx != library.options.n_ctx:
             library.needs = replace(library.needs, given_n_ctx=None)
-        library.options = setup
-        library.forget()
-        self.drop("plan")  # otherwise rows with the former options would arrive
+        host.setup, self.memory, library.options = setup, memory, setup
+        self._read_again()
+
+    def _read_again(self) -> None:
+        self.library.forget()
+        self.drop("plan")  # otherwise rows of the former memory would arrive
         self.is_planning = True
         self.show_rows()
-        self.refresh_bindings()
         self.read_machine()
 
     def replan(self, *, begins: bool = True) -> None:
@@ -168,7 +179,7 @@ class PlanScreen(TaskScreen):
         self.is_planning = self._is_stale = False
         machine, budget = self.machine, self.budget
         if machine is not None and budget is not None:
-            host_of(self).machine_text = machine_text(budget, is_here=self.card.is_here)
+            host_of(self).machine_text = machine_text(budget)
             if begins and self.library.entry is not None and self.library.entry.model:
                 self._plan(machine.planner, self.library.entry.model, self.library.entry.quants, budget)
         self.show_rows()
@@ -180,8 +191,9 @@ class PlanScreen(TaskScreen):
 
     def find_best(self) -> None:
         """Find the models to run on this machine for the needs, once the list of models is read: that comes first."""
-        machine, budget, library = self.machine, self.budget, self.library
-        if machine is None or budget is None or self.catalog is None:
+        machine, budget, library, runs = self.machine, self.budget, self.library, runs_of(self)
+        is_measuring = runs is not None and runs.is_busy  # which the search would disturb, and its end renews
+        if machine is None or budget is None or self.catalog is None or is_measuring:
             return
         planner, asked = machine.planner, (library.all_needs, budget)
         if asked == self._best_for:
@@ -200,6 +212,7 @@ class PlanScreen(TaskScreen):
         def steps() -> Iterator[Candidate | Pick | None]:
             from ggbench.decisions.pick.checks import check
             from ggbench.decisions.pick.choose import best_way
+            from ggbench.tui import quant_rows  # noqa: F401 - imported here, as it would hold up a key
 
             request, pick = library.request(budget), None
 
@@ -216,6 +229,8 @@ class PlanScreen(TaskScreen):
             yield None
 
         def take(step: Candidate | Pick | None) -> None:
+            from ggbench.decisions.pick.record import Candidate
+
             if step is None:  # the end
                 self.is_planning = False
             elif isinstance(step, Candidate):

@@ -6,7 +6,7 @@ Threads read the store, each with its own connection, and another ggbench may ch
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,20 +15,21 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.events import DescendantFocus, ScreenResume, ScreenSuspend
+from textual.events import ScreenResume, ScreenSuspend
 from textual.widgets import Input, Static
 
 from ggbench.decisions.compare.comparison import Comparison, columns_of, compare
 from ggbench.errors import GgbenchError, UnknownName
 from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.experiment import Job
+from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING
 from ggbench.show.listed_runs import ListedRun, SavedRun
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize
 from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.stored_runs import MOST_LISTED, by_model, describe_runs, job_again, read_runs
+from ggbench.tui.stored_runs import MOST_LISTED, by_model, describe_runs, job_again, read_runs, saved_runs
 from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.opened_runs import OpenedRuns
@@ -45,7 +46,6 @@ class ResultsScreen(TaskScreen):
     """The stored runs by model, newest first; opened ones are beside the table where there is room, else over it."""
 
     AUTO_FOCUS = ""
-    CSS_PATH = "results.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (160, "-wide")]  # noqa: RUF012 - Textual's
     HELP = f"""Stored runs by model, also those of other ggbench processes; of more than {MOST_LISTED:,} the newest.
 ! is not steady. Keys act on the opened runs, else on the marked ones, else on the one at the cursor.
@@ -54,31 +54,17 @@ Runs of one file and setting are averaged in a comparison. ★ marks the better 
 excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit, · the limit by bandwidth."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
-        Binding(
-            "b",
-            "measure_again",
-            "Again",
-            tooltip="Measure the runs again, in turns if several, and mark the new ones",
-        ),
-        Binding(
-            "slash",
-            "filter",
-            "Filter",
-            key_display="/",
-            tooltip="Filter by words of model, kind, outcome or date",
-        ),
+        Binding("b", "measure_again", "Again", tooltip="Measure the runs again, in turns if several"),
+        Binding("slash", "filter", "Filter", tooltip="Filter by words of model, kind, outcome or date"),
         Binding("d,delete", "delete", "Delete", tooltip="Delete the runs"),
-        Binding("s", "save", "Save", tooltip="Save a report of the runs as HTML"),
+        Binding("s", "save", "Report", tooltip="Save a report of the runs as HTML"),
+        Binding("S", "export", "Export", tooltip="Save the runs whole, for ggbench import"),
         Binding(
             "y", "copy", "Copy", tooltip="Copy the commands that repeat the runs, or a comparison as Markdown"
         ),
-        Binding(
-            "v", "next_plot", "Next plot", show=False, tooltip="Draw the next figure, such as KLD after PPL"
-        ),
-        Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
-        Binding(
-            "escape", "leave", "Back", show=False, tooltip="Close what is open, clear the filter, or unmark all"
-        ),
+        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
+        Binding("r", "reload", "Reload", tooltip="Read the stored runs again"),
+        Binding("escape", "leave", "Back", tooltip="Close what is open, clear the filter, or unmark all"),
     ]
 
     def __init__(self) -> None:
@@ -131,11 +117,6 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         self._filter_input.display = bool(self._filter_input.value)
         self.set_focus(self._table)
 
-    @on(RunsTable.Changed)
-    @on(DescendantFocus)
-    def _show_keys(self) -> None:
-        self.refresh_bindings()
-
     @on(RunsTable.RowSelected)
     def _open_run(self) -> None:
         if (run := self._table.chosen) is not None:
@@ -161,15 +142,33 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
 
     def action_save(self) -> None:
         """Save a report of the runs in the current folder."""
-        run_ids = [run.run_id for run in self._selected]
 
-        def save() -> Iterator[list[str]]:
+        def save(store: Store, run_ids: Sequence[int]) -> Path:
             from ggbench.formats.report import save_report
 
-            yield [f"Saved {save_report(self._load(run_ids), Path.cwd())}"]
+            return save_report(saved_runs(store, run_ids), Path.cwd())
+
+        self._save(save)
+
+    def action_export(self) -> None:
+        """Save the runs whole in the current folder."""
+
+        def save(store: Store, run_ids: Sequence[int]) -> Path:
+            from ggbench.formats.report import save_whole
+
+            return save_whole(store, run_ids, Path.cwd())
+
+        self._save(save)
+
+    def _save(self, save: Callable[[Store, Sequence[int]], Path]) -> None:
+        run_ids = [run.run_id for run in self._selected]
+
+        def saved() -> Iterator[str]:
+            with host_of(self).services.open_store() as store:
+                yield f"Saved {save(store, run_ids)}"
 
         if run_ids:
-            self.perform("save", save, lambda lines: self.status.show(*lines))
+            self.perform("save", saved, self.status.show)
 
     def action_delete(self) -> None:
         """Delete the runs after a question."""
@@ -229,10 +228,6 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
 
         self.perform("list", read, show)
 
-    def _load(self, run_ids: Sequence[int]) -> list[SavedRun]:
-        with host_of(self).services.open_store() as store:
-            return [SavedRun.stored(store, store.load_run(run_id)) for run_id in run_ids]
-
     @on(RunsOpened)
     def _open_from_run(self, message: RunsOpened) -> None:
         self.open_runs(message.run_ids, is_from_run=True)
@@ -247,7 +242,8 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         """Open one run in full, or several side by side, in place of what is open."""
 
         def read() -> Iterator[tuple[list[SavedRun], Comparison]]:
-            measured = self._load(run_ids)
+            with host_of(self).services.open_store() as store:
+                measured = saved_runs(store, run_ids)
             yield measured, compare(columns_of([run.summary for run in measured]))
 
         def show(read: tuple[list[SavedRun], Comparison]) -> None:
@@ -335,8 +331,3 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         if self._table.runs:
             return f"No run matches “{sanitize(words)}”; esc clears the filter."
         return _NO_RUNS if self._has_read else "Reading the results…"
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in ("compare", "filter", "copy", "save", "delete", "measure_again"):
-            return bool(self._table.runs)
-        return action != "next_plot" or self._opened is not None

@@ -13,14 +13,14 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import ScreenResume
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, OptionList, Static
+from textual.widgets import OptionList, Static
 
 from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
-from ggbench.show.presenter import line_charts_of, presenter_of
+from ggbench.show.presenter import line_charts_of
 from ggbench.text import sanitize
 from ggbench.tui.host import PullsChanged, RunsOpened, host_of
 from ggbench.tui.live_job import LiveJob
@@ -28,7 +28,7 @@ from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import WorkList, bracket_lines, number_lines, pull_lines, queue_lines
+from ggbench.tui.widgets.run_panels import WorkList, number_lines, point_lines, pull_lines, queue_lines
 from ggbench.tui.work_queue import PullItem, PullQueue, WorkState
 from ggbench.units import counted
 
@@ -48,24 +48,16 @@ class RunScreen(Screen[None]):
     """Every job and download of this session, and the current job as it runs."""
 
     AUTO_FOCUS = ""
-    CSS_PATH = "run.tcss"
     HELP = (
         "Runs and downloads go on behind every screen. A file appears in Hugging Face's cache only after its SHA-256"
         " has been verified; a stopped download keeps its part, and enter resumes it."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "space",
-            "pause",
-            "Pause",
-            key_display="␣",
-            tooltip="Pause the decode between two tokens, or go on; no other job starts meanwhile",
+            "space", "pause", "Pause", tooltip="Pause the decode between two tokens and start no job, or go on"
         ),
         Binding(
-            "d,delete",
-            "stop",
-            "Stop",
-            tooltip="Stop the run or download at the cursor, which keeps what it has, or take it from the queue",
+            "d,delete", "stop", "Stop", tooltip="Stop the run or download at the cursor, keeping what it has"
         ),
         Binding("x", "stop_all", "Stop all", tooltip="Stop the running job and those that wait"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
@@ -84,32 +76,25 @@ class RunScreen(Screen[None]):
             yield WorkList("queue", "⏎ open · ␣ pause · d stop · x stop all", id="queue")
             yield WorkList("downloads", "⏎ resume · d stop", id="pulls")
             with Horizontal(id="middle"):
-                with ContentSwitcher(id="views", initial="figures"):  # by the name of the live view
-                    yield CurvesPlot(id="figures")
-                    yield Static(id="bracket", classes="panel", markup=False)
+                yield CurvesPlot(id="figures")
+                with VerticalScroll(id="so-far", classes="panel"):
+                    yield Static(id="points", markup=False)
                 yield Static(id="numbers", classes="panel", markup=False)
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        self.query_one("#bracket").border_title = "n_ctx"
+        so_far = self.query_one("#so-far")
+        so_far.border_title = "so far"
+        so_far.anchor()
         self.query_one("#numbers").border_title = "numbers"
         self.set_interval(_LOOK_EVERY_S, self._look)
         self._draw()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        match action:
-            case "stop":
-                return self._chosen is not None and not self._chosen.state.is_over
-            case "pause" | "stop_all":
-                return self._queue.is_busy
-            case "next_plot":
-                return len(self.query_one(CurvesPlot).figures) > 1
-        return True
-
     def action_pause(self) -> None:
         queue = self._queue
-        (queue.resume if queue.is_paused else queue.pause)()
-        self._draw()
+        if queue.is_busy:
+            (queue.resume if queue.is_paused else queue.pause)()
+            self._draw()
 
     def action_stop(self) -> None:
         match self._chosen:
@@ -211,15 +196,8 @@ class RunScreen(Screen[None]):
 
     def _show_live(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
         item, queue = items[live.item_id], self._queue
-        switcher = self.query_one(ContentSwitcher)
-        switcher.current = presenter_of(item.kind).live_view
-        if switcher.current == "figures":
-            self._show_curves(live, items, plotted)
-        else:
-            self.remove_class("-plain")
-            bracket = self.query_one("#bracket", Static)
-            lines = bracket_lines(live.answers, live.question, live.asked_s)
-            bracket.update("\n".join(lines[-max(1, bracket.size.height) :]), layout=False)
+        self._show_curves(live, items, plotted)
+        self.query_one("#points", Static).update("\n".join(point_lines(live)))
         numbers = self.query_one("#numbers", Static)
         numbers.update("\n".join(number_lines(live, item, is_paused=queue.is_paused)), layout=False)
 
@@ -236,7 +214,3 @@ class RunScreen(Screen[None]):
         # without values there is no scale, and that of an earlier run is not this one's
         has_values = not view.figure.is_empty and (live in plotted or item.state.is_over)
         self.set_class(not has_values, "-plain")
-
-    @on(OptionList.OptionHighlighted)
-    def _show_keys(self) -> None:
-        self.refresh_bindings()

@@ -9,13 +9,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, NetworkError, StoreError, UsageError
 from ggbench.show.names import quant_names
 from ggbench.tui.host import host_of
 from ggbench.tui.library import Selection
-from ggbench.tui.measuring import RunRequest
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.planning import PlanScreen
 from ggbench.units import format_bytes
@@ -23,7 +20,7 @@ from ggbench.units import format_bytes
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
-    from ggbench.tui.screens.measure import MeasureDialog
+    from ggbench.tui.screens.measure import Choices, MeasureDialog, RunRequest
 
 
 class StartScreen(PlanScreen):
@@ -32,14 +29,16 @@ class StartScreen(PlanScreen):
     Started jobs continue on any screen.
     """
 
+    choices: Choices | None = None
+    """The last of the measure dialog; None before the first."""
+
     @property
     def selection(self) -> Selection:
         return self.library.selection(self.chosen)
 
     def action_measure(self) -> None:
         """Ask what to measure of the selection."""
-        from ggbench.tui.measuring import Choices, Chosen
-        from ggbench.tui.screens.measure import MeasureDialog
+        from ggbench.tui.screens.measure import Choices, Chosen, MeasureDialog
 
         selection, library = self.selection, self.library
         if not selection:
@@ -48,9 +47,11 @@ class StartScreen(PlanScreen):
         entry = library.entry
         names = [name for model, names in selection for name in names if entry and model == entry.model]
         rows = [library.rows[name] for name in names if name in library.rows]
-        title = self._what() if self.card.is_here else f"{self._what()} on this computer, not {self.card.gpu}"
-        chosen = Chosen(title, selection, rows, library.planned_setup(selection))
-        dialog = MeasureDialog(chosen, Choices.load(), lambda request: self.find_targets(request, selection))
+        title = f"{self._what()} on this computer, not {self.elsewhere}" if self.elsewhere else self._what()
+        chosen = Chosen(title, selection, rows, library.planned_setup(selection), bool(self.elsewhere))
+        dialog = MeasureDialog(
+            chosen, self.choices or Choices(), lambda request: self.find_targets(request, selection)
+        )
         self.app.push_screen(dialog, lambda request: self.drop("start") if request is None else None)
 
     @property
@@ -65,30 +66,6 @@ class StartScreen(PlanScreen):
             dialog.refuse(error)
         else:
             super().fail(task, error)
-
-    def action_apply_tuned(self) -> None:
-        """Set the options to those found for the first selected quant."""
-        services, options, selection = host_of(self).services, host_of(self).setup, self.selection
-
-        def find() -> Iterator[tuple[LlamaConfig, str]]:
-            from ggbench.commands.measure_options import not_tuned
-            from ggbench.runs.experiment import experiment_of
-
-            model, names = selection[0]
-            target = services.resolve(model, names[:1], self.catalog)[0]
-            with services.open_store() as store:
-                tuned = experiment_of("tune").find_setup(store, target)
-            if tuned is None:
-                raise not_tuned(target)
-            setup = LlamaConfig.of(tuned.of(options))
-            yield setup, tuned.text
-
-        def take(found: tuple[LlamaConfig, str]) -> None:
-            self.take_options(found[0])
-            self.notify(f"{found[1]}; o shows the options", markup=False)
-
-        if selection:
-            self.perform("start", find, take)
 
     def action_pull(self) -> None:
         if selection := self.selection:
@@ -136,6 +113,8 @@ class StartScreen(PlanScreen):
         self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], elsewhere: str
     ) -> None:
         """`targets` are all with needed files, including the bases; `elsewhere` describes another ggbench's run."""
+        from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
+
         if not targets and request is None:
             hint = "twins are written when they are measured; the other files are already on this disk"
             self.fail("start", UsageError("nothing to download", hint))
@@ -157,6 +136,7 @@ class StartScreen(PlanScreen):
     ) -> None:
         """Start at once, or after a question if there are doubts."""
         if (dialog := self._measure_dialog) is not None:
+            self.choices = dialog.choices
             dialog.start()
 
         def start(confirmed: bool | None) -> None:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
 from rich.text import Text
-from textual.app import RenderResult
-from textual.binding import ActiveBinding, Binding, BindingType
-from textual.screen import Screen
+from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ggbench.errors import GgbenchError
-from ggbench.machine.description import GIVEN_GPU
-from ggbench.show.names import short_device
-from ggbench.sizing.budget import host_text
-from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
-from ggbench.tui.host import host_of
+from ggbench.tui.host import host_of, runs_of
 from ggbench.units import counted, format_bandwidth, format_bytes
 
 if TYPE_CHECKING:
+    from ggbench.sizing.plan_record import Budget
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.work_queue import PullQueue
 
@@ -62,21 +57,26 @@ class StatusMessage(Static):
 
 
 class FilterInput(Input):
-    """Filters while typing; the footer shows how to leave, as letters are not keys here."""
+    """Filters while typing; letters are not keys here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "To the list", tooltip="Go to the filtered list, or add the path"),
+        Binding("enter,down", "submit", "To the list", tooltip="Go to the filtered list, or add the path"),
         Binding("escape", "screen.leave", "Clear", tooltip="Clear the filter and leave it"),
-        Binding("down", "submit", show=False),
     ]
 
     def __init__(self, placeholder: str, *, id: str) -> None:
         super().__init__(placeholder=placeholder, id=id, compact=True)
 
 
-def key_links(actions: Mapping[str, str]) -> str:
-    """Return keys with what they do, as the subtitle of a panel; a click on one does it."""
-    return " · ".join(f"[@click={action}]{key}[/]" for key, action in actions.items())
+_KEYS = {"␣": "space", "⏎": "enter", "esc": "escape", "/": "slash", "?": "question_mark", "+": "plus", "-": "minus",
+         "←": "left", "→": "right", "↑": "up", "^p": "ctrl+p", "^r": "ctrl+r"}  # fmt: skip
+"""Names of keys by what panels show."""
+
+
+def key_links(keys: str) -> str:
+    """Return `␣ mark · b measure` as the subtitle of a panel; a click on a key presses it."""
+    links = ((_KEYS.get(each.split()[0], each.split()[0]), each) for each in keys.split(" · "))
+    return " · ".join(f"[@click=app.simulate_key('{key}')]{text}[/]" for key, text in links)
 
 
 _MODES = {"library": "1 Library", "run": "2 Run", "results": "3 Results"}
@@ -111,65 +111,39 @@ class TopLine(Widget):
         return line.append(right.plain.rjust(self.size.width - line.cell_len - 1))
 
     def _states(self) -> Iterator[str]:
-        # reading the attribute would create the queue, which the app creates on first use
-        made = vars(self.app)
-        runs: RunQueue | None = made.get("run_queue")
-        pulls: PullQueue | None = made.get("pull_queue")
+        runs: RunQueue | None = runs_of(self)
+        pulls: PullQueue | None = vars(self.app).get("pull_queue")
         if runs is not None and runs.is_busy:
             yield f"{'‖ paused' if runs.is_paused else '▶ running'}{runs.waiting_text}"
         if pulls is not None and pulls.is_busy:
             yield f"↓ {pulls.summary()}"
 
 
-class KeysFooter(Widget):
-    """The keys of the screen, drawn as one text; a click on one presses it. If not all fit, the app's keys stay, of
-    which one lists all actions.
+class KeysFooter(Static):
+    """The keys that act on every screen; those of a panel are in its frame, and `?` and ^p list all.
 
     Textual's Footer mounts and styles a widget for each key at every change of screen, which takes most of its time.
     """
 
     ALLOW_SELECT = False
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"keys-footer--key"}
-    DEFAULT_CSS = """
-    KeysFooter {
-        dock: bottom; height: 1; color: $text-muted; background: $panel;
-        & > .keys-footer--key { color: $foreground; background: $panel; text-style: bold; }
-    }
-    """
+    DEFAULT_CSS = (
+        "KeysFooter { dock: bottom; height: 1; padding: 0 1; color: $text-muted; background: $panel; }"
+    )
 
-    def on_mount(self) -> None:
-        self.screen.bindings_updated_signal.subscribe(self, self._show)
-
-    def _show(self, screen: Screen[object]) -> None:
-        if screen is self.screen:
-            self.refresh()
-
-    def render(self) -> RenderResult:
-        keys: dict[str, ActiveBinding] = {}
-        for active in self.screen.active_bindings.values():
-            if active.binding.show:
-                keys.setdefault(active.binding.action, active)
-        last = Text().join(self._key(active.binding) for active in keys.values() if active.node is self.app)
-        line = Text(no_wrap=True, overflow="crop")
-        for text in (self._key(active.binding) for active in keys.values() if active.node is not self.app):
-            if line.cell_len + text.cell_len + last.cell_len <= self.size.width + 1:
-                line.append_text(text)
-        return line.append_text(last)
-
-    def _key(self, binding: Binding) -> Text:
-        """Return the name of a key and what it does."""
-        style = self.get_component_rich_style("keys-footer--key")
-        text = Text.assemble((self.app.get_key_display(binding), style), f" {binding.description} ")
-        text.stylize(Style(meta={"@click": f"app.simulate_key({binding.key!r})"}))
-        return text
+    def __init__(self) -> None:
+        super().__init__(key_links("tab next panel · ? help · ^p all actions · q quit"))
 
 
-def machine_text(budget: Budget, *, is_here: bool) -> str:
+def machine_text(budget: Budget) -> str:
     """Return `RTX 4090 · 22.1 GiB free · 1008 GB/s`; `planned for` before a device that is not this machine's."""
+    from ggbench.machine.description import GIVEN_GPU
+    from ggbench.show.names import short_device
+    from ggbench.sizing.budget import host_text
+
     device = short_device(budget.device).replace(GIVEN_GPU, "a GPU")
     memory = format_bytes(budget.memory_bytes)
-    if is_here:  # a limit does not tell how much is free
+    if budget.is_here:  # a limit does not tell how much is free
         memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
     host = f" + {text}" if (text := host_text(budget)) else ""
     rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
-    return f"{'' if is_here else 'planned for '}{device} · {memory}{host} · {rate}"
+    return f"{'' if budget.is_here else 'planned for '}{device} · {memory}{host} · {rate}"

@@ -15,6 +15,7 @@ from ggbench.show.axes import axes_of
 from ggbench.show.charts import LineChart
 from ggbench.show.plot import Ink, draw
 from ggbench.text import sanitize
+from ggbench.tui.widgets.bars import key_links
 from ggbench.units import format_count
 
 _ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
@@ -42,16 +43,16 @@ class CurvesPlot(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("+", f"zoom({_ZOOM})", "Zoom in"),
         Binding("-", f"zoom({1 / _ZOOM})", "Zoom out"),
-        Binding("left", f"pan(-{_PAN}, 0)", "Pan left", show=False),
-        Binding("right", f"pan({_PAN}, 0)", "Pan right", show=False),
-        Binding("up", f"pan(0, {_PAN})", "Pan up", show=False),
-        Binding("down", f"pan(0, -{_PAN})", "Pan down", show=False),
-        Binding("0", "show_all", "Show all", show=False),
+        Binding("left", f"pan(-{_PAN}, 0)", "Pan left"),
+        Binding("right", f"pan({_PAN}, 0)", "Pan right"),
+        Binding("up", f"pan(0, {_PAN})", "Pan up"),
+        Binding("down", f"pan(0, -{_PAN})", "Pan down"),
+        Binding("0", "show_all", "Show all"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, classes="panel")
-        self.border_subtitle = "v next · + - ← → zoom · 0 all"
+        self.border_subtitle = key_links("v next · + in · - out · ← earlier · → later · 0 all")
         self.figures: tuple[LineChart, ...] = ()
         self.view: View | None = None
         """The zoomed view; None shows everything."""

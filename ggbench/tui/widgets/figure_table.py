@@ -25,15 +25,19 @@ class FigureTable(DataTable[Text], Generic[Row]):
 
     DEFAULT_CSS = "FigureTable { overflow-x: hidden; scrollbar-gutter: stable; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("home", "scroll_top", "First", show=False),
-        Binding("end", "scroll_bottom", "Last", show=False),
+        Binding("home", "scroll_top", "First"),
+        Binding("end", "scroll_bottom", "Last"),
     ]
 
-    def __init__(self, figures: Sequence[Figure[Row]], *, id: str) -> None:
+    def __init__(self, *, id: str) -> None:
         super().__init__(id=id, cursor_type="row", classes="panel")
-        self._figures = figures
         self.shown: dict[str, Row] = {}
         """The rows by key."""
+
+    @property
+    @abstractmethod
+    def figures(self) -> Sequence[Figure[Row]]:
+        """The columns, which are first asked for with a row."""
 
     @abstractmethod
     def key_of(self, row: Row) -> str:
@@ -76,9 +80,8 @@ class FigureTable(DataTable[Text], Generic[Row]):
     def draw(self) -> None:
         """Draw the rows with their marks."""
         chosen, line, rows = self.chosen_key, self.cursor_row, [*self.shown.values()]
-        columns = Table(self._figures, rows).columns(
-            self.scrollable_content_region.width - _MARKS - 2 * self.cell_padding
-        )
+        room = self.scrollable_content_region.width - _MARKS - 2 * self.cell_padding
+        columns = Table(self.figures, rows).columns(room) if rows else ()
         self.clear(columns=True)
         for index, column in enumerate(columns):
             header = column.header if index else " " * _MARKS + column.header

@@ -49,8 +49,8 @@ class ModelTree(Tree[ListLine]):
     """Models below their sections and families; a changed list keeps the cursor and what is folded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right", "fold(False)", "Unfold", show=False, tooltip="Show what is below a line"),
-        Binding("left", "fold(True)", "Fold", show=False, tooltip="Hide what is below a line"),
+        Binding("right", "fold(False)", "Unfold", tooltip="Show what is below a line"),
+        Binding("left", "fold(True)", "Fold", tooltip="Hide what is below a line"),
         Binding("enter", "select_cursor", "Open", tooltip="Unfold the line, or go to the quants of the model"),
     ]
 
@@ -167,7 +167,7 @@ class ModelsPane(Vertical):
     """The list and its filter, which also adds places and searches the Hub."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d,delete", "remove_place", "Remove", show=False, tooltip="Forget an added place; files stay")
+        Binding("d,delete", "remove_place", "Remove", tooltip="Forget an added place; files stay")
     ]
 
     @dataclass
@@ -185,7 +185,7 @@ class ModelsPane(Vertical):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, classes="panel")
-        self.border_title, self.border_subtitle = "models", key_links({"/ filter": "screen.filter"})
+        self.border_title, self.border_subtitle = "models", key_links("⏎ open · / filter")
         self._best: Sequence[ModelEntry] = ()
         self._listed: Sequence[ModelEntry] = ()
         self._found: Sequence[ModelEntry] = ()

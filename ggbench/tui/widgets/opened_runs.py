@@ -14,6 +14,7 @@ from ggbench.show.answer import Answer
 from ggbench.show.listed_runs import SavedRun, saved_figures
 from ggbench.show.presenter import presenter_of
 from ggbench.tui.widgets.answer_pane import AnswerPane
+from ggbench.tui.widgets.bars import key_links
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 
 
@@ -42,7 +43,7 @@ class OpenedRuns(Vertical):
 
     def on_mount(self) -> None:
         pane = self.query_one(AnswerPane)
-        pane.border_title, pane.border_subtitle = Text(self._title), "w why · esc back"
+        pane.border_title, pane.border_subtitle = Text(self._title), key_links("w why · esc back")
         pane.focus()
         for plot in self.query(CurvesPlot):
             plot.show(self._figures)

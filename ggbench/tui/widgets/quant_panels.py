@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ggbench.show.changes import cheapest_options
-from ggbench.show.plan import PLAN_FIGURES
-from ggbench.sizing.plan_record import HOST_DEVICE, PlanRow
 from ggbench.text import sanitize
 from ggbench.tui.library import PICKED
-from ggbench.tui.quant_rows import FIGURES, QuantRow
 from ggbench.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from ggbench.sizing.plan_record import PlanRow
+    from ggbench.tui.quant_rows import QuantRow
+
 
 _PARTS = {
     "weights": "weight_bytes", "projector": "projector_bytes", "draft": "draft_bytes", "KV": "kv_bytes",
@@ -31,7 +32,6 @@ _SMALL = 0.005
 _LEAST_POINTS = 2
 _LEAST_LOSS = 1e-5
 """Nats below which losses are drawn as equal."""
-_FIGURES = {figure.key: figure for figure in FIGURES}
 
 
 class MemoryPart(NamedTuple):
@@ -41,6 +41,8 @@ class MemoryPart(NamedTuple):
 
 def memory_parts(row: PlanRow) -> list[MemoryPart]:
     """Return the parts of the planned memory, of all GPUs together, and what is left of it or missing."""
+    from ggbench.sizing.plan_record import HOST_DEVICE
+
     of_gpus = [each for each in row.devices if each.device != HOST_DEVICE] or row.devices
     sizes = {name: sum(getattr(each, member) for each in of_gpus) for name, member in _PARTS.items()}
     least, left_bytes = _SMALL * sum(sizes.values()), row.left_bytes or 0
@@ -68,6 +70,9 @@ class MemoryPanel(Widget):
         plan = row.plan
         if plan.n_ctx is None or plan.weight_bytes is None:
             return Text(sanitize(plan.reason) or "its size is unknown", overflow="fold")
+        from ggbench.show.changes import cheapest_options
+        from ggbench.show.plan import PLAN_FIGURES
+
         options = cheapest_options(plan)
         fits_with = f"fits with {options}" if options else ""
         if self.size.height < _LEAST_LINES:
@@ -93,10 +98,13 @@ class LossSpeedPlot(Widget):
         points, picked = self._points, self.shown[1]
         if len(points) < _LEAST_POINTS:
             return Text("Few speeds are known yet.")
+        from ggbench.tui.quant_rows import FIGURES
+
+        texts = {figure.key: figure.text for figure in FIGURES}
         slow, fast = (pick(points, key=lambda each: each.tok_s) for pick in (min, max))
         best, worst = (pick(points, key=lambda each: each.loss) for pick in (min, max))
-        low, high = _FIGURES["tok_s"].text(slow.row), f"{_FIGURES['tok_s'].text(fast.row)} tok/s"
-        heads = [_FIGURES["kld"].text(each.row) for each in (worst, best)]
+        low, high = texts["tok_s"](slow.row), f"{texts['tok_s'](fast.row)} tok/s"
+        heads = [texts["kld"](each.row) for each in (worst, best)]
         margin = max(map(len, heads))
         n_columns, n_rows = max(2, self.size.width - margin - 2), max(2, self.size.height - 2)
         heads[1:1] = [""] * (n_rows - 2)

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
 from ggbench.tui.library import PICKED, Library
-from ggbench.tui.quant_rows import FIGURES, QuantRow
 from ggbench.tui.widgets.bars import key_links
 from ggbench.tui.widgets.figure_table import FigureTable
 
 _MARKED = "●"
-_KEYS = {
-    "⏎ plan": "select_cursor",
-    "␣ mark": "screen.mark",
-    "b measure": "screen.measure",
-    "p pull": "screen.pull",
-}
 
 
-class QuantsTable(FigureTable[QuantRow]):
+if TYPE_CHECKING:
+    from ggbench.show.figure import Figure
+    from ggbench.tui.quant_rows import QuantRow
+
+
+class QuantsTable(FigureTable["QuantRow"]):
     """Rows keep their place until the pick is made. The cursor follows the pick, or what comes nearest, until it is
     moved, and then keeps its quant.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Plan", tooltip="Show the plan of the quant"),
-        Binding("left", "screen.leave", show=False),
+        Binding("left", "screen.leave"),
     ]
 
     def __init__(self, *, id: str) -> None:
-        super().__init__(FIGURES, id=id)
-        self.border_subtitle = key_links(_KEYS)
+        super().__init__(id=id)
+        self.border_subtitle = key_links("⏎ plan · ␣ mark · b measure · p pull")
         self._library = Library()
         self._kept: str | None = None
         """The quant at the cursor, also while its row is away."""
@@ -40,6 +39,12 @@ class QuantsTable(FigureTable[QuantRow]):
         """The pick to which the cursor went; empty before the first, and None where it was sent elsewhere."""
         self.wanted: str | None = None
         """The quant or file to move the cursor to once it is planned."""
+
+    @property
+    def figures(self) -> Sequence[Figure[QuantRow]]:
+        from ggbench.tui.quant_rows import FIGURES
+
+        return FIGURES
 
     def key_of(self, row: QuantRow) -> str:
         return row.name

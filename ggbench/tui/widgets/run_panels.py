@@ -10,7 +10,6 @@ from rich.text import Text
 from textual.widgets import OptionList
 
 from ggbench.engines.events import Memory
-from ggbench.experiments.maxctx.record import BracketEnds, Probe, Question
 from ggbench.machine.readings import BUSY_SHARE
 from ggbench.runs.progress import Stage
 from ggbench.show.names import distinct_by_kv, model_names
@@ -19,8 +18,9 @@ from ggbench.show.run_figures import measured_text, w_text
 from ggbench.text import sanitize, shorten, shorten_middle
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import QueueItem
+from ggbench.tui.widgets.bars import key_links
 from ggbench.tui.work_queue import GLYPHS, Item, PullItem, WorkItem, WorkState
-from ggbench.units import format_bytes, format_count, format_duration, format_fixed, format_ms, format_percent
+from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_percent
 
 if TYPE_CHECKING:
     from ggbench.machine.records import GpuReading, MachineReading
@@ -36,7 +36,7 @@ class WorkList(OptionList):
 
     def __init__(self, title: str, keys: str, *, id: str) -> None:
         super().__init__(id=id, classes="panel", markup=False)
-        self.border_title, self.border_subtitle = title, keys
+        self.border_title, self.border_subtitle = title, key_links(keys)
         self._shown: list[str] = []
         self._current: int | None = None
         """Index of the item that was at work last."""
@@ -128,7 +128,8 @@ def number_lines(live: LiveJob, item: QueueItem, *, is_paused: bool) -> list[str
     lines += _progress_lines(live)
     if presenter.has_line:
         lines += _latency_lines(live.numbers())
-    lines += textwrap.wrap(live.point, _WIDTH)[:_MOST_DETAILS]
+    for point in live.points[-1:]:
+        lines += textwrap.wrap(sanitize(point), _WIDTH)[:_MOST_DETAILS]
     if live.reading is not None and not state.is_over:
         lines += ["", *_gauge_lines(live.reading)]
     # a search continues after the first context found
@@ -149,8 +150,7 @@ def _progress_lines(live: LiveJob) -> Iterator[str]:
         yield f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
     if live.pace.left_s is not None:
         yield f"{format_duration(live.pace.left_s)} left"
-    # else a live view shows it
-    if working is not None and working.stage in _DETAILED and working.subject is None:
+    if working is not None and working.stage in _DETAILED:
         yield from textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
 
 
@@ -201,31 +201,7 @@ def _gpu_lines(gpu: GpuReading) -> Iterator[str]:
         yield f"  throttled: {', '.join(gpu.throttle)}"
 
 
-_KINDS = {"alloc": "context", "decode": "decode"}
-
-
-def bracket_lines(
-    answers: Sequence[tuple[Probe, BracketEnds]], question: Question | None, asked_s: int | None = None
-) -> list[str]:
-    """Return a line for each probe of a real context, for the current trial, and for what is known so far."""
-    real = [(probe, ends) for probe, ends in answers if not probe.is_dry]
-    if not real and question is None:
-        return ["planning"]
-    lines = [_probe_label(probe) for probe, _ in real]
-    if question is not None:
-        lines.append(f"{_KINDS[question.kind]:<7} {format_count(question.n_ctx):>9} ? {asked_s or 0} s")
-    ends = real[-1][1] if real else BracketEnds(None, None)
-    works = "none known to work" if ends.passed is None else f"{format_count(ends.passed)} works"
-    fails = "" if ends.failed is None else f", {format_count(ends.failed)} does not"
-    return [*lines, works + fails]
-
-
-def _probe_label(probe: Probe) -> str:
-    label = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9}"
-    if not probe.is_answer:
-        return f"{label} – {probe.outcome.text}"
-    return (
-        f"{label} ✓ works, {format_fixed(probe.seconds, 1)} s"
-        if probe.passed
-        else f"{label} ✗ {probe.outcome.text}"
-    )
+def point_lines(live: LiveJob) -> list[str]:
+    """Return a line for each measured point, and the step in progress with the time that it has taken."""
+    doing = [f"{live.doing} … {format_duration(live.doing_s)}"] if live.doing else []
+    return [sanitize(line) for line in (*live.points, *doing)]

@@ -8,11 +8,11 @@ from typing import ClassVar
 from msgspec.structs import replace
 from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from ggbench.show.figure import Figure, member
 from ggbench.show.listed_runs import LISTED, ListedRun
 from ggbench.text import has_words, shorten_middle
+from ggbench.tui.widgets.bars import key_links
 from ggbench.tui.widgets.figure_table import FigureTable
 from ggbench.units import counted, format_count
 
@@ -50,18 +50,21 @@ def _starts(decodes: Sequence[tuple[int, int]]) -> str:
 class RunsTable(FigureTable[ListedRun]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Open", tooltip="Show all details of the chosen run"),
-        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run"),
+        Binding("space", "mark", "Mark", tooltip="Mark or unmark the run"),
     ]
 
-    class Changed(Message):
-        """A run was marked or unmarked."""
-
     def __init__(self, *, id: str) -> None:
-        super().__init__(_FIGURES, id=id)
-        self.border_subtitle = "⏎ open · ␣ mark · c compare · b again · s save · y copy · d delete"
+        super().__init__(id=id)
+        self.border_subtitle = key_links(
+            "⏎ open · ␣ mark · c compare · / filter · b again · s report · y copy · d delete"
+        )
         self.runs: Sequence[ListedRun] = ()
         self.marks: frozenset[int] = frozenset()
         """Ids of the marked runs, including hidden ones."""
+
+    @property
+    def figures(self) -> Sequence[Figure[ListedRun]]:
+        return _FIGURES
 
     def key_of(self, row: ListedRun) -> str:
         return str(row.run_id)
@@ -90,7 +93,6 @@ class RunsTable(FigureTable[ListedRun]):
         for key in self.shown.keys() & map(str, before ^ self.marks):
             self.draw_marks(key)
         self.border_title = Text(self._summary)
-        self.post_message(self.Changed())
 
     @property
     def _summary(self) -> str:
