@@ -314,7 +314,6 @@ class GgbenchApp(App[None]):
         """Create a screen on first use: importing all of them would delay the first frame."""
         screen: Screen[Any] = pkgutil.resolve_name(_SCREENS[mode])()
         self._screens[mode] = screen
-        screen.call_later(screen.mount, TopLine(mode), before=0)
         screen.call_after_refresh(self._limit_collections)
         return screen
 

@@ -22,7 +22,7 @@ from ggbench.tui.library import quants_on_disk
 from ggbench.tui.model_list import ModelEntry, best_models, list_models
 from ggbench.tui.screens.starting import StartScreen
 from ggbench.tui.widgets.answer_pane import AnswerPane
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, key_links
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TopLine, key_links
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quant_panels import LossSpeedPlot, MemoryPanel
 from ggbench.tui.widgets.quants_table import QuantsTable
@@ -81,6 +81,7 @@ ggbench tui --api-key-env VARIABLE."""
         """The quant whose plan is in place of the pick's answer."""
 
     def compose(self) -> ComposeResult:
+        yield TopLine("library")
         with Vertical(id="pick", classes="panel"):
             yield Static(_FIRST_STEP, id="answer", markup=False)
             yield Static(id="command", markup=False)

@@ -30,7 +30,7 @@ from ggbench.text import in_words, sanitize
 from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.stored_runs import MOST_LISTED, by_model, describe_runs, job_again, read_runs, saved_runs
-from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage
+from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage, TopLine
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.opened_runs import OpenedRuns
 from ggbench.tui.widgets.runs_table import RunsTable
@@ -77,6 +77,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         """Items of the run queue whose runs are marked when they are listed."""
 
     def compose(self) -> ComposeResult:
+        yield TopLine("results")
         yield FilterInput(
             "filter by model, quant, kind, source, outcome, date; words in any order", id="filter"
         )

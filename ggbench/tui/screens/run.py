@@ -26,7 +26,7 @@ from ggbench.tui.host import PullsChanged, RunsOpened, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.widgets.bars import KeysFooter
+from ggbench.tui.widgets.bars import KeysFooter, TopLine
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import WorkList, number_lines, point_lines, pull_lines, queue_lines
 from ggbench.tui.work_queue import PullItem, PullQueue, WorkState
@@ -71,6 +71,7 @@ class RunScreen(Screen[None]):
         """Time at which more tokens of the same job may be drawn; a change of state is drawn at once."""
 
     def compose(self) -> ComposeResult:
+        yield TopLine("run")
         yield Static(_NOTHING, id="nothing", markup=False)
         with Vertical(id="board"):
             yield WorkList("queue", "⏎ open · ␣ pause · d stop · x stop all", id="queue")

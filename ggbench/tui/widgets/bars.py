@@ -74,9 +74,13 @@ _KEYS = {"␣": "space", "⏎": "enter", "esc": "escape", "/": "slash", "?": "qu
 
 
 def key_links(keys: str) -> str:
-    """Return `␣ mark · b measure` as the subtitle of a panel; a click on a key presses it."""
-    links = ((_KEYS.get(each.split()[0], each.split()[0]), each) for each in keys.split(" · "))
-    return " · ".join(f"[@click=app.simulate_key('{key}')]{text}[/]" for key, text in links)
+    """Return `␣ mark · b measure` as the subtitle of a panel; a click on a key presses it, or closes a dialog."""
+    links = []
+    for text in keys.split(" · "):
+        key = _KEYS.get(text.split()[0], text.split()[0])
+        action = "screen.dismiss" if text == "esc close" else f"app.simulate_key('{key}')"
+        links.append(f"[@click={action}]{text}[/]")
+    return " · ".join(links)
 
 
 _MODES = {"library": "1 Library", "run": "2 Run", "results": "3 Results"}

@@ -81,7 +81,7 @@ class FigureTable(DataTable[Text], Generic[Row]):
         """Draw the rows with their marks."""
         chosen, line, rows = self.chosen_key, self.cursor_row, [*self.shown.values()]
         room = self.scrollable_content_region.width - _MARKS - 2 * self.cell_padding
-        columns = Table(self.figures, rows).columns(room) if rows else ()
+        columns = Table(self.figures, rows).columns(room) if rows else []
         self.clear(columns=True)
         for index, column in enumerate(columns):
             header = column.header if index else " " * _MARKS + column.header
