@@ -189,7 +189,7 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
 def test_much_is_asked_about_and_a_stopped_part_is_kept(
     online: Services, hub: TestHub, tiny_twin: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ggbench.tui.screens.starting.CONFIRM_ABOVE_BYTES", 1000)
+    monkeypatch.setattr("ggbench.commands.downloads.CONFIRM_ABOVE_BYTES", 1000)
     hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
     size = tiny_twin.stat().st_size
 
