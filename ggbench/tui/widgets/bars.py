@@ -135,7 +135,7 @@ class KeysFooter(Static):
     )
 
     def __init__(self) -> None:
-        super().__init__(key_links("tab next panel · ? help · ^p all actions · q quit"))
+        super().__init__(key_links("/ filter · tab next panel · ? help · ^p all actions · q quit"))
 
 
 def machine_text(budget: Budget) -> str:

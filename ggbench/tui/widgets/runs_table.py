@@ -55,9 +55,7 @@ class RunsTable(FigureTable[ListedRun]):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.border_subtitle = key_links(
-            "⏎ open · ␣ mark · c compare · / filter · b again · s report · y copy · d delete"
-        )
+        self.border_subtitle = key_links("⏎ open · ␣ mark · c compare · b again · s report · y copy · d delete")
         self.runs: Sequence[ListedRun] = ()
         self.marks: frozenset[int] = frozenset()
         """Ids of the marked runs, including hidden ones."""
