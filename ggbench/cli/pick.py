@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options, find_draft
+from ggbench.commands.budget_options import BudgetOptions, budget_options, find_draft, start_allocator
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers
 from ggbench.commands.load_options import kv_list_options, load_options_but_cache
@@ -190,7 +190,6 @@ def command(
         find_substitute,
         run_pick,
         show_pick,
-        start_allocator,
     )
 
     # the allocator is started before headers are read, as its worker takes a while

@@ -213,6 +213,13 @@ def check_draft(text: str | None, setup: LlamaConfig) -> None:
         raise UsageError("--draft and --mtp exclude each other", "omit one of them")
 
 
+def start_allocator(setup: LlamaConfig, budget: Budget, draft: Target | None = None) -> DryAllocator:
+    """Return the allocator of a setup and a draft model, if there is one, whose worker has been started."""
+    from ggbench.engines.contract import launch_engine
+
+    return dry_allocator(launch_engine(setup), setup, budget, draft)
+
+
 def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
     """Return the allocator for a plan, which stops `engine` at its end."""
     from ggbench.engines.contract import launch_engine

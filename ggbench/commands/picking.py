@@ -10,7 +10,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.commands.budget_options import BudgetOptions, dry_allocator
+from ggbench.commands.budget_options import BudgetOptions, start_allocator
 from ggbench.commands.output import Output, status_line
 from ggbench.decisions.pick.candidates import PickRequest
 from ggbench.decisions.pick.decide import decide
@@ -21,14 +21,11 @@ from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.run_commands import RunSettings, render
 from ggbench.decisions.pick.sentences import candidate_name, headline, is_runnable
 from ggbench.decisions.pick.show import PICK, pick_answer, pick_record, settings_of
-from ggbench.engines.contract import launch_engine
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, ExitCode, StoreError, UsageError
 from ggbench.fields import reproduce
 from ggbench.files import write_as
 from ggbench.gguf_file.layout import count_params
 from ggbench.models.catalog import CatalogModel, load_catalog
-from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.show.changes import change_text
 from ggbench.show.words import say
@@ -38,7 +35,6 @@ from ggbench.units import format_length
 
 if TYPE_CHECKING:
     from ggbench.sizing.dry_allocator import DryAllocator
-    from ggbench.sizing.plan_record import Budget
 
 
 class Paste(msgspec.Struct, frozen=True):
@@ -49,11 +45,6 @@ class Paste(msgspec.Struct, frozen=True):
     path: Path | None = None
     """None for stdout."""
     force: bool = False
-
-
-def start_allocator(setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:
-    """Return the allocator of a pick, whose worker has been started."""
-    return dry_allocator(launch_engine(setup), setup, budget, draft)
 
 
 def run_pick(asked: Competitors, request: PickRequest, allocator: DryAllocator, output: Output) -> Pick:

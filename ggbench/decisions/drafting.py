@@ -20,7 +20,7 @@ from ggbench.show.figure import Figure, facts_of, interval_text, member
 from ggbench.show.names import short_device
 from ggbench.show.plan import MACHINE_FIGURES, ends_text, gains_text
 from ggbench.show.words import say
-from ggbench.sizing.drafts import check_drafts, mtp_model
+from ggbench.sizing.drafts import check_drafts
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import Planners, PlanRequest
@@ -46,12 +46,12 @@ class Drafting(msgspec.Struct, frozen=True):
     """The sentence that says all this."""
 
 
-Allocators = Callable[[LlamaConfig, Target | None], DryAllocator]
+Allocators = Callable[[LlamaConfig, Budget, Target | None], DryAllocator]
 """Starts the allocator of a setup and a draft model, if there is one."""
 
 
 def plan_drafting(
-    target: Target, draft: Target | None, request: PlanRequest, allocator: Allocators, ks: Sequence[int] = ()
+    target: Target, draft: Target | None, request: PlanRequest, start: Allocators, ks: Sequence[int] = ()
 ) -> Drafting:
     """Plan a quant without drafts and with those of a draft model, or of its own MTP layers; `ks` as `draft_steps`.
 
@@ -61,54 +61,55 @@ def plan_drafting(
     file, setup, budget = target.header(), request.setup, request.budget
     drafts = None if draft is None else draft.header()
     check_drafts(drafts, file)
-    plain = _row(target, replace(request, setup=setup.undrafted()), allocator(setup.undrafted(), None))
+    plain = _row(target, None, replace(request, setup=setup.undrafted()), start)
     if plain.fits is False:
         short, where = format_bytes(-(plain.left_bytes or 0)), short_device(budget.device)
         what = f"{sanitize(file.name)} does not fit {where} without drafts: {short} short"
         raise DoesNotFit(what, f"see what would help: ggbench plan {target.model} {target.quant}")
     placed, n = plain.setup or setup, plain.n_ctx_slot or 1
     placement = Placement.of(file, placed, budget)
-    kind = "draft" if drafts else "mtp"
-    steps = draft_steps(placement, drafts or mtp_model(file), kind, n, is_here=budget.is_here, ks=ks)
+    steps = draft_steps(placement, drafts, n, is_here=budget.is_here, ks=ks)
     if not steps:
         raise UsageError("the speed of this memory is unknown", "give it: --gpu 24GiB@936GB/s")
     best = best_step(steps)
     drafting = replace(setup, n_ctx=placed.n_ctx, n_cpu_moe=placed.n_cpu_moe, spec_draft_n_max=best.k)
-    row = _row(target, replace(request, setup=drafting, places_experts=False), allocator(drafting, draft))
-    command = ""
-    if best.pays and row.fits and target.to_run is not None:
-        drafter = None if draft is None else draft.to_run
-        backends = tuple(each.ggml_name.rstrip("0123456789") for each in budget.devices)
-        command = shell_line(RunSettings(target.to_run, drafting, backends, draft=drafter))
+    row = _row(target, draft, replace(request, setup=drafting, places_experts=False), start)
+    command = _command(target, draft, drafting, budget) if best.pays and row.fits else ""
     plain = replace(plain, expected=expected_speed(placement, MachineRuns(None, budget), n))
     return Drafting(drafts.name if drafts else "", plain, row, tuple(steps), best, command)
 
 
-def _row(target: Target, request: PlanRequest, allocator: DryAllocator) -> PlanRow:
-    with allocator, Planners(allocator, request) as planners:
+def _row(target: Target, draft: Target | None, request: PlanRequest, start: Allocators) -> PlanRow:
+    with start(request.setup, request.budget, draft) as allocator, Planners(allocator, request) as planners:
         [row] = planners.plan([target])
     return row
+
+
+def _command(target: Target, draft: Target | None, setup: LlamaConfig, budget: Budget) -> str:
+    """Return the command of llama-server; empty for a model without a file."""
+    if target.to_run is None:
+        return ""
+    drafter = None if draft is None else draft.to_run
+    return shell_line(RunSettings(target.to_run, setup, budget.backends, draft=drafter))
 
 
 def drafting_answer(found: Drafting, budget: Budget) -> Answer:
     """Return whether it pays and the command, the steps, and what it rests on."""
     best, speed = found.best, found.plain.expected
-    key = "pays" if best.pays else "open"
-    if all(best.gain(task).high < 1 for task in TASKS):
-        key = "slows"
     headline = say(
-        f"drafting.{key}",
+        f"drafting.{best.verdict}",
         what=say("drafting.draft", name=sanitize(found.draft)) if found.draft else "MTP",
         device=short_device(budget.device),
         gains=gains_text(best),
         k=best.k,
         memory=_memory_text(found),
     )
-    facts = [("theory", say("drafting.theory")), *facts_of(MACHINE_FIGURES, budget)]
-    if speed is not None:
-        facts.insert(
-            0, ("without drafts", say("drafting.plain", tok_s=interval_text(speed), basis=speed.source))
-        )
+    plain = "" if speed is None else say("drafting.plain", tok_s=interval_text(speed), basis=speed.source)
+    facts = [
+        ("without drafts", plain),
+        ("theory", say("drafting.theory")),
+        *facts_of(MACHINE_FIGURES, budget),
+    ]
     table = Table(_STEPS, found.steps, style=lambda step: "bold" if step is best else "")
     return Answer(headline, found.llama_server, [table], [say("drafting.estimated")], [Facts(facts)])
 

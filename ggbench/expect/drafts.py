@@ -12,6 +12,7 @@ import csv
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -20,6 +21,7 @@ from ggbench.expect.published_speed import device_kind, published_curve
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.published import data_text, reads_data
 from ggbench.models.published.selection import size_octaves
+from ggbench.sizing.drafts import mtp_model
 from ggbench.sizing.placement import Placement
 from ggbench.stats.intervals import Estimate, ratio_interval, t_95
 from ggbench.stats.speculation import acceptance_of, mean_len
@@ -135,8 +137,12 @@ def expected_acceptance(kind: str) -> Estimate:
 
 def acceptance_of_rows(rows: Iterable[AcceptanceRow]) -> Estimate:
     """Return the median of rows that tell an acceptance, and their range."""
-    shares = [row.acceptance for row in rows if row.acceptance is not None]
+    shares = _acceptances(rows)
     return Estimate(statistics.median(shares), min(shares), max(shares))
+
+
+def _acceptances(rows: Iterable[AcceptanceRow]) -> list[float]:
+    return [row.acceptance for row in rows if row.acceptance is not None]
 
 
 def length_of_rows(rows: Iterable[AcceptanceRow], k: int) -> Estimate:
@@ -144,7 +150,7 @@ def length_of_rows(rows: Iterable[AcceptanceRow], k: int) -> Estimate:
 
     The interval is Student's for one more row, of the logarithm, within what a step can yield.
     """
-    shares = [row.acceptance for row in rows if row.acceptance is not None]
+    shares = _acceptances(rows)
     value = mean_len(statistics.median(shares), k)
     logs = [math.log(mean_len(share, k)) for share in shares]
     factor = math.exp(t_95(len(logs) - 1) * statistics.stdev(logs) * math.sqrt(1 + 1 / len(logs)))
@@ -171,23 +177,32 @@ class DraftStep(msgspec.Struct, frozen=True):
         """Whether some kind of text is certainly faster."""
         return any(self.gain(task).low > 1 for task in self.lengths)
 
+    @property
+    def verdict(self) -> Literal["pays", "slows", "open"]:
+        """Whether some kind of text is certainly faster, or every one slower."""
+        if self.pays:
+            return "pays"
+        return "slows" if all(self.gain(task).high < 1 for task in self.lengths) else "open"
+
 
 def draft_steps(
-    placement: Placement, draft: ModelFile, kind: str, n: int, *, is_here: bool, ks: Sequence[int] = ()
+    placement: Placement, draft: ModelFile | None, n: int, *, is_here: bool, ks: Sequence[int] = ()
 ) -> list[DraftStep]:
-    """Return the steps of each k at position n; empty if a speed is unknown.
+    """Return the steps of each k at position n with a draft model, or without one the model's own MTP layers.
 
-    `draft` is the draft model, or the model's own layers that draft (`mtp_model`). `ks` is 1 to 8 by default.
+    Empty if a speed is unknown. `ks` is 1 to 8 by default.
     """
-    rows, row, ks = load_acceptances(), row_cost(placement), ks or range(1, _MOST_K + 1)
-    alike = {task: rows_like(rows, kind, placement.file.n_params, task) for task in TASKS}
+    file, kind, ks = placement.file, "draft" if draft else "mtp", ks or range(1, _MOST_K + 1)
+    alike = {task: rows_like(load_acceptances(), kind, file.n_params, task) for task in TASKS}
+    costs = least_costs(placement, draft or mtp_model(file), n, ks, is_here=is_here)
+    row = row_cost(placement)
     return [
         DraftStep(
             k,
-            Estimate(*(least + k * each for each in (row.value, row.low, row.high))),
+            Estimate(least + k * row.value, least + k * row.low, least + k * row.high),
             {task: length_of_rows(of_task, k) for task, of_task in alike.items()},
         )
-        for k, least in zip(ks, least_costs(placement, draft, n, ks, is_here=is_here), strict=False)
+        for k, least in zip(ks, costs, strict=False)
     ]
 
 

@@ -211,22 +211,30 @@ def read_document(document: object, file: SourceFile, where: str) -> list[Import
     try:
         fields: _Document = _printable(document)
         whole = msgspec.convert(fields, _Whole)
-        copied = [msgspec.convert(each.body, ImportedRow) for each in whole.observations if each.kind == _ROW]
-        if rows := [(where, each.fields) for each in copied if each.tool == TOOL]:
+        if rows := _rows_of(whole, where):
             return runs_of(rows, file)
         run = _run_of(whole, _marked(whole.environment, file, document_sha256(fields)))
     except StoreError as error:
         raise BadFile(f"{where}: {error.message}", error.hint) from None
     except (msgspec.ValidationError, ValueError, ArithmeticError, UsageError) as error:
         raise BadFile(f"{where}: {sanitize(str(error))}", _HINT) from None
+    _check_times(whole, where)
+    _check_chunks(whole.samples, where)
+    observed = [(each.at_ns, each.kind, each.body) for each in whole.observations]
+    return [ImportedRun(run, observed, whole.samples)]
+
+
+def _rows_of(whole: _Whole, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the rows of llama-bench that a run was imported from; empty for one that ggbench measured."""
+    copied = [msgspec.convert(each.body, ImportedRow) for each in whole.observations if each.kind == _ROW]
+    return [(where, each.fields) for each in copied if each.tool == TOOL]
+
+
+def _check_times(whole: _Whole, where: str) -> None:
     if any(each and not utc_text(each) for each in (whole.started_at, whole.finished_at)):
         raise BadFile(f"{where}: its start or end is no time", _HINT)
-    _check_chunks(whole.samples, where)
     if any(not 0 <= each.at_ns <= _LARGEST_NS or len(each.kind) > _LONGEST_NAME for each in whole.observations):
         raise BadFile(f"{where}: an observation has an invalid time or kind", _HINT)
-    return [
-        ImportedRun(run, [(each.at_ns, each.kind, each.body) for each in whole.observations], whole.samples)
-    ]
 
 
 def _run_of(whole: _Whole, environment: Environment) -> Run:

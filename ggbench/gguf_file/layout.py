@@ -102,12 +102,8 @@ def _recurrence(family: Family) -> str:
 def _keys_by_layer(hyper: Hyperparameters, n_head_kv: object) -> dict[str, object]:
     """Return the keys with a value for each layer."""
     family, layers = FAMILIES[hyper.architecture], list(_layers(hyper))
-    recurrence, letters = _recurrence(family), [layer.mixer for layer in layers]
-    values: dict[str, object] = {}
-    if recurrence == "delta net":
-        values[RECURRENT_LAYERS] = [letter in _RECURRENT for letter in letters]
-    elif recurrence:
-        values["attention.head_count_kv"] = [n_head_kv if letter == "*" else 0 for letter in letters]
+    letters = [layer.mixer for layer in layers]
+    values = _recurrent_keys(_recurrence(family), letters, n_head_kv)
     if family.compression:
         values["attention.compress_ratios"] = [family.compression.get(letter, 0) for letter in letters]
     if hyper.n_row_ngram:
@@ -115,11 +111,20 @@ def _keys_by_layer(hyper: Hyperparameters, n_head_kv: object) -> dict[str, objec
         values["ple.layers"] = [letters.index("N")]
         values["ple.head_offsets"] = [n_rows * head for head in range(_N_NGRAM_HEADS)]
         values["ple.head_vocab_sizes"] = [n_rows] * _N_NGRAM_HEADS
-    if "-" in hyper.layer_pattern or "E" in hyper.layer_pattern:
+    if _has_parts(hyper):
         values["feed_forward_length"] = [hyper.n_ff if layer.feed_forward else 0 for layer in layers]
     if hyper.architecture == "gemma4":
         values |= _gemma4_keys(hyper, layers)
     return values
+
+
+def _recurrent_keys(recurrence: str, letters: Sequence[str], n_head_kv: object) -> dict[str, object]:
+    """Return the key by which llama.cpp tells recurrent layers from those with attention; none without recurrence."""
+    if recurrence == "delta net":
+        return {RECURRENT_LAYERS: [letter in _RECURRENT for letter in letters]}
+    if recurrence:
+        return {"attention.head_count_kv": [n_head_kv if letter == "*" else 0 for letter in letters]}
+    return {}
 
 
 def _gemma4_keys(hyper: Hyperparameters, layers: Sequence[_Layer]) -> dict[str, object]:
@@ -163,8 +168,7 @@ def count_params(hyper: Hyperparameters) -> int:
 
 
 def _layers(hyper: Hyperparameters) -> Iterator[_Layer]:
-    pattern = hyper.layer_pattern or "*"
-    is_part = "-" in pattern or "E" in pattern
+    pattern, is_part = hyper.layer_pattern or "*", _has_parts(hyper)
     for number in range(hyper.n_layer + hyper.n_layer_nextn):
         drafts = number >= hyper.n_layer
         letter = "*" if drafts else pattern[number % len(pattern)]
@@ -176,6 +180,11 @@ def _layers(hyper: Hyperparameters) -> Iterator[_Layer]:
         else:
             shares_kv = hyper.n_layer - hyper.n_layer_shared_kv <= number < hyper.n_layer
             yield _Layer(letter, feed_forward, shares_kv, drafts)
+
+
+def _has_parts(hyper: Hyperparameters) -> bool:
+    """Return whether a feed-forward is a layer of its own."""
+    return not {"-", "E"}.isdisjoint(hyper.layer_pattern)
 
 
 def _feed_forward(hyper: Hyperparameters, number: int) -> str:

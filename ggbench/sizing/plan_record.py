@@ -135,6 +135,11 @@ class Budget(msgspec.Struct, frozen=True):
         return bool(self.devices)
 
     @property
+    def backends(self) -> tuple[str, ...]:
+        """Names of the GPUs' backends in ggml: `CUDA`."""
+        return tuple(each.ggml_name.rstrip("0123456789") for each in self.devices)
+
+    @property
     def planned(self) -> tuple[DeviceMemory, ...]:
         """The memories that are planned for: the GPUs, or main memory without any."""
         return self.devices or (() if self.host is None else (self.host,))

@@ -131,7 +131,7 @@ def test_what_cannot_be_foreseen_ends_in_one_line(
     ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, said: str
 ) -> None:
     """Before an engine starts."""
-    monkeypatch.setattr("ggbench.experiments.speculate.ahead.launch_engine", None)
+    monkeypatch.setattr("ggbench.engines.contract.launch_engine", None)
     ran = ggbench("speculate", tiny_twin, *ELSEWHERE, *words)
     assert (ran.code, ran.out, ran.err.count("\n")) == (code, "", 2) and said in ran.err
 

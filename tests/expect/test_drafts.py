@@ -68,7 +68,7 @@ CARD = DeviceMemory(
 def _steps(**changed: object) -> list[DraftStep]:
     file = build_model(replace(DRAFTING, **changed), "drafting")
     placement = Placement(file, LlamaConfig(n_ctx=4096), (CARD,))
-    return draft_steps(placement, mtp_model(file), "mtp", 4096, is_here=False)
+    return draft_steps(placement, None, 4096, is_here=False)
 
 
 def test_the_gain_is_the_tokens_of_a_step_over_its_time() -> None:

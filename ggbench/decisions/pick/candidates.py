@@ -27,7 +27,7 @@ from ggbench.expect.speed import expected_curves, expected_speed, speed_at
 from ggbench.models.targets import Target
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
-from ggbench.sizing.drafts import has_mtp, mtp_model
+from ggbench.sizing.drafts import has_mtp
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import Planners, with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
@@ -132,13 +132,12 @@ class Finder:
         is_alone = setup.n_seq_max == 1 and not setup.mtp and budget.draft is None
         if not is_alone or not has_mtp(file):
             return None
-        placement = self._planners.placement(variant, setup)
-        steps = draft_steps(placement, mtp_model(file), "mtp", own.n_ctx, is_here=budget.is_here)
-        if not steps or not best_step(steps).pays:
+        steps = draft_steps(self._planners.placement(variant, setup), None, own.n_ctx, is_here=budget.is_here)
+        step = best_step(steps) if steps else None
+        if step is None or not step.pays:
             return None
-        step = best_step(steps)
         fitter = self._planners.fitter(variant)
-        plain, fit = (fitter.fit(each) for each in (setup, replace(setup, mtp=True, spec_draft_n_max=step.k)))
+        plain, fit = fitter.fit(setup), fitter.fit(replace(setup, mtp=True, spec_draft_n_max=step.k))
         return (step, fit.needed_bytes - plain.needed_bytes) if fit.is_enough else None
 
     def _rows(

@@ -38,10 +38,8 @@ def _against(own: Candidate, rival: Candidate, needs: Needs) -> str:
     """Return the key of the first rule that puts another candidate after the pick; empty if nothing can be said."""
     if rival.missed:
         return "misses"
-    mine, theirs = concessions(own, needs), concessions(rival, needs)
-    if theirs > mine:
-        name = next(name for name in theirs._fields if getattr(theirs, name) > getattr(mine, name))
-        return _slow(rival, needs) if name == "slow" else name
+    if conceded := _conceded(own, rival, needs):
+        return conceded
     if own.model_key in rival.superseded_by:
         return "superseded"
     if rival.model_key != own.model_key:
@@ -51,6 +49,15 @@ def _against(own: Candidate, rival: Candidate, needs: Needs) -> str:
     if needs.prefer == "context":
         return "holds"
     return "loses" if least_loss(rival, "quality") > least_loss(own, "quality") else "slower"
+
+
+def _conceded(own: Candidate, rival: Candidate, needs: Needs) -> str:
+    """Return the first concession by which a rival asks more of its user; empty if it does not."""
+    mine, theirs = concessions(own, needs), concessions(rival, needs)
+    if theirs <= mine:
+        return ""
+    name = next(name for name in theirs._fields if getattr(theirs, name) > getattr(mine, name))
+    return _slow(rival, needs) if name == "slow" else name
 
 
 def _slow(candidate: Candidate, needs: Needs) -> str:

@@ -41,26 +41,30 @@ def recommend(
     """
     found = [check(each, needs) for each in candidates]
     front = pareto_front(found)
-    best, rules = best_of(surest(front), needs, needs.prefer) or (None, [])
-    listed = list[Listed]()
-    if best is not None:
-        by_capability = n_current and needs.prefer in ("balanced", "quality")
-        listed.append(Listed("→ most capable" if by_capability else "→ pick", best))
-        able = [each for each in front if not each.missed]
-        listed += _alternatives(
-            best, [each for each in able if each.model_key != best.model_key] or able, needs
-        )
-    elif found:
-        listed.append(Listed("nearest", min(found, key=lambda each: miss_order(each, needs))))
-    names, on_front = {each.candidate.name for each in listed}, {each.name for each in front}
-    others = [each for each in found if each.name not in names]
-    pick = Pick(
-        needs,
-        tuple(Listed(label, check(exactly(own), needs)) for label, own in listed),
-        tuple(Listed("" if each.name in on_front else "dominated", each) for each in others),
-        n_current=n_current,
-    )
+    rules: Sequence[str] = ()
+    if chosen := best_of(surest(front), needs, needs.prefer):
+        best, rules = chosen
+        listed = [Listed(_label(n_current, needs), best), *_alternatives(best, front, needs)]
+    else:
+        nearest_first = sorted(found, key=lambda each: miss_order(each, needs))
+        listed = [Listed("nearest", each) for each in nearest_first[:1]]
+    sized = tuple(Listed(label, check(exactly(own), needs)) for label, own in listed)
+    pick = Pick(needs, sized, _rest(found, listed, front), n_current=n_current)
     return pick if pick.best is None else _explained(pick, pick.best, rules)
+
+
+def _label(n_current: int, needs: Needs) -> Label:
+    by_capability = n_current and needs.prefer in ("balanced", "quality")
+    return "→ most capable" if by_capability else "→ pick"
+
+
+def _rest(
+    found: Sequence[Candidate], listed: Sequence[Listed], front: Sequence[Candidate]
+) -> tuple[Listed, ...]:
+    """Return what is not listed, in its order."""
+    names, on_front = {each.candidate.name for each in listed}, {each.name for each in front}
+    others = (each for each in found if each.name not in names)
+    return tuple(Listed("" if each.name in on_front else "dominated", each) for each in others)
 
 
 def _explained(pick: Pick, chosen: Candidate, rules: Sequence[str]) -> Pick:
@@ -80,10 +84,12 @@ def is_good(pick: Pick) -> bool:
     return pick.recommended is not None and not any(concessions(pick.recommended, pick.needs)[:2])
 
 
-def _alternatives(own: Candidate, pool: Sequence[Candidate], needs: Needs) -> list[Listed]:
+def _alternatives(own: Candidate, front: Sequence[Candidate], needs: Needs) -> list[Listed]:
     """Return at most one candidate per label, none twice, each other model once."""
+    able = [each for each in front if not each.missed]
+    others = [each for each in able if each.model_key != own.model_key]
     found = list[Listed]()
-    for label, among, prefer in _rivals(own, pool, needs):
+    for label, among, prefer in _rivals(own, others or able, needs):
         names = {own.name, *(each.candidate.name for each in found)}
         models = {each.candidate.model_key for each in found} - {own.model_key}
         left = [each for each in among if each.name not in names and each.model_key not in models]
@@ -104,11 +110,20 @@ def _rivals(
     pool = [each for each in pool if concessions(each, needs)[:2] <= asked]
     kind: Label = "dense" if own.is_mixture else "mixture"
     yield kind, [each for each in pool if each.is_mixture is not own.is_mixture], needs.prefer
-    if same and own.cautious_loss > UNNOTICED_LOSS and own.loss is not None:
-        better = [each for each in pool if each.loss and is_clearly_above(own.loss, each.loss)]
-        read = needs.workload.comfort_tok_s
-        yield "better", [each for each in better if each.tok_s is None or each.tok_s.value >= read], "quality"
+    if same:
+        yield "better", [each for each in pool if _is_better(each, own, needs)], "quality"
     yield "faster", [each for each in pool if is_slower(own, each, FASTER)], "speed"
-    least = MORE_CONTEXT * (own.max_n_ctx or 1)
-    roomy = [each for each in pool if not each.is_split and (each.max_n_ctx or 0) >= least]
-    yield "more context", roomy, needs.prefer  # of a part in main memory only one placement was tried
+    yield "more context", [each for each in pool if _is_roomier(each, own)], needs.prefer
+
+
+def _is_better(rival: Candidate, own: Candidate, needs: Needs) -> bool:
+    """Return whether a rival clearly loses less, at a speed that is comfortable or unknown."""
+    if own.cautious_loss <= UNNOTICED_LOSS or own.loss is None or not rival.loss:
+        return False
+    is_fast = rival.tok_s is None or rival.tok_s.value >= needs.workload.comfort_tok_s
+    return is_fast and is_clearly_above(own.loss, rival.loss)
+
+
+def _is_roomier(rival: Candidate, own: Candidate) -> bool:
+    """Return whether a rival has the context; of a part in main memory only one placement was tried."""
+    return not rival.is_split and (rival.max_n_ctx or 0) >= MORE_CONTEXT * (own.max_n_ctx or 1)

@@ -41,7 +41,7 @@ def settings_of(candidate: Candidate, budget: Budget) -> RunSettings | None:
     return RunSettings(
         candidate.to_run,
         setup,
-        tuple(each.ggml_name.rstrip("0123456789") for each in budget.devices),
+        budget.backends,
         budget.projector,
         budget.draft,
         _cache_ram_mib(candidate, budget),

@@ -7,6 +7,7 @@ options that differ from llama-server's defaults are written.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -70,15 +71,21 @@ def changed_flags(
     """Return the flags of the fields of a setup that differ from `base`; what is merely not set has none."""
     words = list[str]()
     for field in LlamaConfig.__struct_fields__:
-        value, default = getattr(setup, field), defaults_of(LlamaConfig)[field]
-        is_unset = value is None or value == () or (isinstance(value, bool) and value == default)
-        if is_unset or field not in fields or field in _NOT_FLAGS or value == getattr(base, field):
-            continue
-        words.append(options_of(LlamaConfig)[field].flags_of(field, default)[0])
-        if isinstance(value, tuple):
-            words.append(joined(value))
-        elif not isinstance(value, bool):
-            words.append(str(ALL_LAYERS if field == "n_gpu_layers" and value < 0 else value))
+        if field in fields and field not in _NOT_FLAGS and getattr(setup, field) != getattr(base, field):
+            words += _flag(field, getattr(setup, field))
     if "mmap" in fields and setup.load_mode != base.load_mode:
         words += ["-lm", setup.load_mode]
     return words
+
+
+def _flag(field: str, value: Any) -> list[str]:  # noqa: ANN401 - the field's own type
+    """Return the flag of a field with its value; nothing for what is merely not set."""
+    default = defaults_of(LlamaConfig)[field]
+    flag = options_of(LlamaConfig)[field].flags_of(field, default)[0]
+    if isinstance(value, bool):
+        return [] if value == default else [flag]
+    if value is None or value == ():
+        return []
+    if isinstance(value, tuple):
+        return [flag, joined(value)]
+    return [flag, str(ALL_LAYERS if field == "n_gpu_layers" and value < 0 else value)]

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
-from ggbench.commands.budget_options import BudgetOptions, dry_allocator, find_draft
+from ggbench.commands.budget_options import BudgetOptions, find_draft, start_allocator
 from ggbench.commands.options import MeasureRequest
-from ggbench.engines.contract import launch_engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.speculate.record import SpeculateRequest, SpeculateSettings
-
-if TYPE_CHECKING:
-    from ggbench.models.targets import Target
-    from ggbench.sizing.dry_allocator import DryAllocator
 
 
 def foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOptions) -> ExitCode:
@@ -41,10 +34,7 @@ def foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOpt
     budget = with_main_memory(memory.budget(setup, measures=False))
     request = PlanRequest(budget, setup, places_experts=True)
 
-    def allocator(setup: LlamaConfig, draft: Target | None) -> DryAllocator:
-        return dry_allocator(launch_engine(setup), setup, budget, draft)
-
-    found = plan_drafting(target, draft, request, allocator, settings.n_drafted)
+    found = plan_drafting(target, draft, request, start_allocator, settings.n_drafted)
     answer = drafting_answer(found, budget)
     if asked.output.as_json:
         asked.output.record(DRAFTING, replace(found, answer=answer.text))
