@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import ClassVar, Self
+from collections.abc import Iterable
+from typing import ClassVar, Self, TypeVar
 
 import msgspec
 
 from ggbench.errors import GgbenchError
 from ggbench.text import signal_name
+
+_E = TypeVar("_E")
 
 
 class Outcome(enum.StrEnum):
@@ -158,3 +161,10 @@ class EngineEnded(Exception):
 def require_completed(ending: Ending) -> None:
     if not isinstance(ending, Completed):
         raise EngineEnded(ending)
+
+
+def only(kind: type[_E], events: Iterable[object], ending: Ending) -> _E:
+    """Return the one event of that type. Raises EngineEnded."""
+    require_completed(ending)
+    (found,) = (event for event in events if isinstance(event, kind))
+    return found

@@ -156,30 +156,31 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
     n_keeping = _GEMMA3N_KV_LAYERS if architecture == "gemma3n" else n_all
     if architecture == "gemma4":
         n_keeping -= values.count("attention.shared_kv_layers")
-    wide = heads.head_dim_k, heads.head_dim_v
-    windowed = (
-        values.count("attention.key_length_swa", heads.head_dim_k),
-        values.count("attention.value_length_swa", heads.head_dim_v),
-    )
     states: list[LayerState] = []
     for layer in range(n_layer):
         state, window = LayerState(recurrent_elements=elements * recurrent[layer]), windows[layer]
-        if not heads.n_head_kv[layer] or not _has_attention(
-            architecture, heads, layer, is_recurrent=recurrent[layer]
-        ):
+        if not _has_attention(architecture, heads, layer, is_recurrent=recurrent[layer]):
             states.append(state)
         elif layer >= n_keeping:
             source = max(0, n_keeping - (1 if window is None else 2))
             states.append(replace(state, read=states[source].read))
         else:
-            dim_k, dim_v = wide if window is None else windowed
-            n_kv, flop = heads.n_head_kv[layer], 2 * heads.n_head[layer] * (dim_k + dim_v)
-            rows = Rows(n_kv * dim_k, 0 if heads.is_latent else n_kv * dim_v, window, flop=flop)
+            rows = _rows_of(values, heads, layer, window)
             states.append(replace(state, kept=(rows,), read=(rows,)))
     if architecture in SPARSE:
         sparse = _SparseAttention(architecture, values, heads, n_layer)
         states = [sparse.state(state, layer) for layer, state in enumerate(states)]
     return (*states, *[LayerState()] * (n_all - n_layer))
+
+
+def _rows_of(values: TypedMetadata, heads: Heads, layer: int, window: int | None) -> Rows:
+    """Return K and V of a layer with attention; with a window, its heads may have another width."""
+    dim_k, dim_v = heads.head_dim_k, heads.head_dim_v
+    if window is not None:
+        dim_k = values.count("attention.key_length_swa", dim_k)
+        dim_v = values.count("attention.value_length_swa", dim_v)
+    n_kv, flop = heads.n_head_kv[layer], 2 * heads.n_head[layer] * (dim_k + dim_v)
+    return Rows(n_kv * dim_k, 0 if heads.is_latent else n_kv * dim_v, window, flop=flop)
 
 
 SPARSE = frozenset({"deepseek32", "deepseek4", "glm-dsa", "glm5-next", "minimax-m3", "qwen4exp"})
@@ -271,6 +272,8 @@ class _SparseAttention:
 
 def _has_attention(architecture: str, heads: Heads, layer: int, *, is_recurrent: bool) -> bool:
     rule = _RECURRENCE.get(architecture, "")
+    if not heads.n_head_kv[layer]:
+        return False
     if is_recurrent:
         return rule == "all, beside attention"
     return not (rule == "without KV heads and feed-forward" and heads.n_ff[layer])

@@ -134,7 +134,8 @@ def name_without_quant(file_name: str) -> str:
 
 Role = Literal["model", "draft", "projector", "imatrix", "vocabulary", "adapter"]
 """What a .gguf is for."""
-DRAFT_ARCHITECTURES = frozenset({"eagle3", "dflash", "gemma4-assistant"})
+DRAFT_HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "gemma4-assistant": "draft-mtp"}
+"""llama-server's types of drafts by architectures whose context needs the target's."""
 _TYPES: Mapping[object, Role] = {"adapter": "adapter", "imatrix": "imatrix", "mmproj": "projector"}
 """Roles by `general.type`. Source: gguf's `GGUFType`."""
 _ROLES = re.compile(
@@ -168,7 +169,7 @@ def _role_by_header(metadata: Mapping[str, object], tensors: Collection[TensorIn
         return stated
     if architecture == "clip":
         return "projector"
-    if architecture in DRAFT_ARCHITECTURES or _has_only_nextn(f"{architecture}.", metadata, tensors or ()):
+    if architecture in DRAFT_HEADS or _has_only_nextn(f"{architecture}.", metadata, tensors or ()):
         return "draft"
     is_empty = tensors is not None and not tensors
     return "vocabulary" if is_empty and not metadata.get("split.count") else "model"

@@ -171,14 +171,17 @@ def search_answer(words: str, found: Sequence[RepoSummary]) -> Answer:
 
 
 class _TypeRow(msgspec.Struct, frozen=True):
-    """The tensors of one type; sizes are None if it is unknown."""
+    """The tensors of one type."""
 
     type: str
     n_tensors: int
     n_params: int
     n_bytes: int | None
-    share: float | None
-    bpw: float | None
+    """None if the type is unknown."""
+
+    @property
+    def bpw(self) -> float | None:
+        return self.n_bytes * 8 / self.n_params if self.n_bytes and self.n_params else None
 
 
 _TYPES = (
@@ -186,7 +189,6 @@ _TYPES = (
     member("n_tensors", "tensors"),
     member("n_params", "parameters", format_params),
     member("n_bytes", "size", format_bytes),
-    member("share", "share", format_percent),
     member("bpw", "BPW"),
 )
 _TENSORS = (
@@ -240,8 +242,6 @@ HEADER = (
 )
 _SHAPE = (
     member("n_layer", "layers"),
-    member("n_embd", "width", priority=1),
-    Figure[ModelFile]("n_head_kv", "KV heads", lambda file: _range(file.n_head_kv), priority=1),
     Figure[ModelFile]("n_expert", "experts", lambda file: file.n_expert or None),
     Figure[ModelFile]("n_expert_used", "used a token", lambda file: file.n_expert_used or None),
     member("sliding_window", "window"),
@@ -292,25 +292,11 @@ def _type_rows(file: ModelFile) -> list[_TypeRow]:
     groups: defaultdict[str, list[TensorInfo]] = defaultdict(list)
     for tensor in file.tensors:
         groups[tensor.type_name].append(tensor)
-    all_bytes = sum(tensor.n_bytes or 0 for tensor in file.tensors)
     rows = []
     for name, group in groups.items():
-        n_params, n_bytes = (
-            sum(tensor.n_elements for tensor in group),
-            sum(tensor.n_bytes or 0 for tensor in group),
-        )
-        sizes: tuple[int | None, float | None, float | None] = None, None, None
-        if n_bytes and n_params:
-            sizes = (n_bytes, n_bytes / all_bytes, n_bytes * 8 / n_params)
-        rows.append(_TypeRow(name, len(group), n_params, *sizes))
+        n_bytes = sum(tensor.n_bytes or 0 for tensor in group)
+        rows.append(_TypeRow(name, len(group), sum(tensor.n_elements for tensor in group), n_bytes or None))
     return sorted(rows, key=lambda row: (-(row.n_bytes or 0), row.type))
-
-
-def _range(values: Sequence[int]) -> int | str | None:
-    """Return the value of all layers, or the least and the most."""
-    if len(set(values)) > 1:
-        return f"{format_count(min(values))} to {format_count(max(values))}"
-    return values[0] if values else None
 
 
 def metadata_text(value: object) -> str:

@@ -16,10 +16,6 @@ MOST_TOKENS_APART = 128
 """SPEC_VOCAB_MAX_SIZE_DIFFERENCE of speculative.cpp."""
 _TOKENIZERS = {"gemma": "llama", "gemma2": "llama", "gemma3": "llama", "gemma3n": "llama", "gemma4": "gemma4"}
 """Kinds of tokenizers that differ where the vocabularies are equally large. Source: llama.cpp's conversion/gemma.py."""
-DRAFT_HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "gemma4-assistant": "draft-mtp"}
-"""llama-server's types of drafts by architectures whose context needs the target's, which a dry one does not have.
-Other models draft as `draft-simple`.
-"""
 
 
 def has_mtp(file: ModelFile) -> bool:
@@ -40,9 +36,9 @@ def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
 def _files_with_mtp(name: str) -> str:
     """Return which files of a model have MTP layers, or of which current models the files do."""
     catalog = load_catalog()
-    known = [model for model in catalog if name.lower().startswith(model.id) and model.mtp_repo]
-    if known:
-        return f"{max(known, key=lambda model: len(model.id)).mtp_repo} has files with them"
+    known = catalog.called(name)
+    if known is not None and known.mtp_repo:
+        return f"{known.mtp_repo} has files with them"
     having = [model.id for model in catalog.current if model.hyper.n_layer_nextn]
     return f"omit --mtp; models with them: {', '.join(having)}"
 

@@ -24,22 +24,22 @@ def dominates(one: Candidate, other: Candidate) -> bool:
     if one.row.outcome is not Outcome.COMPLETED or one.model_key != other.model_key:
         return False
     mine, theirs = _costs(one), _costs(other)
-    pairs = [(a, b) for a, b in zip(mine, theirs, strict=False) if a is not None and b is not None]
-    if not len(pairs) == len(mine) == len(theirs):
+    if not mine or len(mine) != len(theirs):
         return False
+    pairs = list(zip(mine, theirs, strict=True))
     is_better = [a.high < b.low for a, b in pairs]
     is_as_good = [a.value <= b.value and a.low <= b.low and a.high <= b.high for a, b in pairs]
     return any(is_better) and all(is_as_good)
 
 
-def _costs(candidate: Candidate) -> list[Estimate | None]:
-    """Return what of a candidate is better if it is less: its loss, context, speed and, if known, time of a turn."""
-    n_ctx = candidate.max_n_ctx if candidate.row.outcome is Outcome.COMPLETED else 0
-    speed, costs = (
-        candidate.speed,
-        [candidate.loss, None if n_ctx is None else Estimate(-n_ctx, -n_ctx, -n_ctx)],
-    )
-    if speed is None:
-        return [*costs, None]
-    costs.append(Estimate(-speed.tok_s.value, -speed.tok_s.high, -speed.tok_s.low))
-    return [*costs, speed.turn_s] if speed.turn_s is not None else costs
+def _costs(candidate: Candidate) -> list[Estimate]:
+    """Return what of a candidate is better if it is less: its loss, context, speed and, if known, time of a turn.
+
+    Empty if one of the others is unknown.
+    """
+    loss, n_ctx, speed = candidate.loss, candidate.max_n_ctx, candidate.speed
+    if loss is None or n_ctx is None or speed is None:
+        return []
+    slowness = Estimate(-speed.tok_s.value, -speed.tok_s.high, -speed.tok_s.low)
+    costs = [loss, Estimate(-n_ctx, -n_ctx, -n_ctx), slowness]
+    return costs if speed.turn_s is None else [*costs, speed.turn_s]

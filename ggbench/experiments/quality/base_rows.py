@@ -12,10 +12,10 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, RowsFile, Score, Source, Tokenize
-from ggbench.engines.endings import Ending, OutOfMemory, require_completed
+from ggbench.engines.endings import Ending, OutOfMemory, only, require_completed
 from ggbench.engines.events import Event, Memory, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, Unsupported, UsageError
@@ -42,8 +42,6 @@ largest."""
 
 _LARGEST_VOCABULARY = 1 << 18
 """Used if the header does not say."""
-
-_E = TypeVar("_E", bound=Event)
 
 
 def scoring_setup(settings: QualitySettings, setup: LlamaConfig, n_vocab: int | None) -> LlamaConfig:
@@ -103,13 +101,6 @@ class Scoring(msgspec.Struct, frozen=True):
         for start, stop in zip(starts, [*starts[1:], n_ctx - 1], strict=True):
             targets = tuple(chunk[start + 1 : stop + 1] if start >= n_skip else () for chunk in chunks)
             yield Score(with_bos, targets, start, stop, self.setup.threads or 1)
-
-
-def only(kind: type[_E], events: Sequence[Event], ending: Ending) -> _E:
-    """Return the one event of that type. Raises EngineEnded."""
-    require_completed(ending)
-    (found,) = (event for event in events if isinstance(event, kind))
-    return found
 
 
 def follow(items: Iterator[Event | Ending]) -> tuple[list[Event], Ending]:

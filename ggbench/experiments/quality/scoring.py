@@ -10,11 +10,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Tokenize
-from ggbench.engines.endings import Completed, EngineEnded, require_completed
+from ggbench.engines.endings import Completed, EngineEnded, only, require_completed
 from ggbench.engines.events import Scored, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, UnknownName, UsageError
-from ggbench.experiments.quality.base_rows import Rows, Scoring, only, open_rows, require_trained, scoring_setup
+from ggbench.experiments.quality.base_rows import Rows, Scoring, open_rows, require_trained, scoring_setup
 from ggbench.experiments.quality.record import ChunkScores, QualitySettings, ScoredBase, ScoredText
 from ggbench.experiments.quality.scores import floats, perplexity
 from ggbench.experiments.quality.texts import read_text

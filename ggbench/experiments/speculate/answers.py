@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import PROMPT, Continue, EngineConfig
-from ggbench.engines.endings import Completed, Ending, EngineEnded
+from ggbench.engines.endings import Completed, Ending, EngineEnded, only, require_completed
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.record import N_CTX_TEXTS, AnsweredText, DraftedPair, SpeculateSettings
 from ggbench.experiments.speculate.texts import TEXTS
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import role
+from ggbench.gguf_file.quants import DRAFT_HEADS, role
 from ggbench.runs.progress import PointMeasured
 from ggbench.runs.session import made_file, subject_of
-from ggbench.sizing.drafts import DRAFT_HEADS, check_drafts, check_pair
+from ggbench.sizing.drafts import check_drafts, check_pair
 from ggbench.stats.turns import ordered
 from ggbench.units import format_number
 
@@ -91,25 +91,15 @@ def _rounds(
     for number in range(_N_ROUNDS):
         for is_drafted in ordered((True, False), number):  # first what a server may refuse
             setup, draft = servers[is_drafted]
-            ending = yield from session.open(setup, draft=draft)
-            if not isinstance(ending, Completed):
-                raise EngineEnded(ending)
-            warm = yield from _continued(session, PROMPT, _N_WARMUP)
+            require_completed((yield from session.open(setup, draft=draft)))
+            warm = only(Continued, *(yield from session.ask(Continue(PROMPT, _N_WARMUP))))
             n_gen = n_gen or _tokens_of_text(session, warm, k)
             for name, text in TEXTS.items():
-                found = yield from _continued(session, text, n_gen)
+                found = only(Continued, *(yield from session.ask(Continue(text, n_gen))))
                 answered = AnsweredText(name, number, k, is_drafted, found)
                 session.recorder.observe(answered)
                 how = "with" if is_drafted else "without"
                 yield PointMeasured(f"{name} {how} drafts: {format_number(answered.tok_s)} tok/s", answered)
-
-
-def _continued(session: Session, text: str, n_gen: int) -> Generator[Progress, None, Continued]:
-    """Raises EngineEnded."""
-    events, ending = yield from session.ask(Continue(text, n_gen))
-    if not isinstance(ending, Completed):
-        raise EngineEnded(ending)
-    return next(event for event in events if isinstance(event, Continued))
 
 
 def _tokens_of_text(session: Session, warm: Continued, k: int | None) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from msgspec.structs import replace
 
 from ggbench.engines.contract import DraftText, Engine, Speculate
-from ggbench.engines.endings import Completed, EngineEnded
+from ggbench.engines.endings import Completed, EngineEnded, only, require_completed
 from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
@@ -61,10 +61,9 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     session.recorder.observe(DraftedPair(subject))
     draft_path = (yield from made_file(session.draft, session.cancel)).paths[0]
     yield from session.prepare_file()
-    ending = yield from session.open(replace(setup, n_outputs_max=settings.most_drafted + 1), draft=draft_path)
-    if not isinstance(ending, Completed):
-        return ending
+    loaded = replace(setup, n_outputs_max=settings.most_drafted + 1)
     try:
+        require_completed((yield from session.open(loaded, draft=draft_path)))
         yield from _rounds(session, depths)
         if is_trained(session.target) and is_trained(session.draft):
             yield from _texts(session)
@@ -130,8 +129,7 @@ def _passes(session: Session, n_depth: int, n_passes: int) -> Generator[Progress
     """Raises EngineEnded."""
     ks = session.settings(SpeculateSettings).timed_k
     events, ending = yield from session.ask(Speculate(n_depth, ks, _N_SINGLE, n_passes))
-    if not isinstance(ending, Completed):
-        raise EngineEnded(ending)
+    require_completed(ending)
     return [each for each in events if isinstance(each, Speculated)]
 
 
@@ -171,12 +169,8 @@ def _texts(session: Session) -> Generator[Progress, None, None]:
     for number in range(FEWEST_ROUNDS):
         for name, text in TEXTS.items():
             yield Working("decode", number, FEWEST_ROUNDS, f"{name}, round {number + 1} of {FEWEST_ROUNDS}")
-            events, ending = yield from session.ask(
-                DraftText(text, n_gen - 1, best.k, drafts_first=number % 2 == 1)
-            )
-            if not isinstance(ending, Completed):
-                raise EngineEnded(ending)
-            drafted = next(event for event in events if isinstance(event, TextDrafted))
+            asked = DraftText(text, n_gen - 1, best.k, drafts_first=number % 2 == 1)
+            drafted = only(TextDrafted, *(yield from session.ask(asked)))
             for found in answers_of(name, number, best.k, drafted):
                 session.recorder.observe(found)
                 yield PointMeasured("", found)
