@@ -18,7 +18,7 @@ from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, interval_text, member
 from ggbench.show.names import short_device
-from ggbench.show.plan import MACHINE_FIGURES, ends_text, gains_text
+from ggbench.show.plan import MACHINE_FIGURES, ends_only, gains_text, value_only
 from ggbench.show.words import say
 from ggbench.sizing.drafts import check_drafts
 from ggbench.sizing.dry_allocator import DryAllocator
@@ -26,7 +26,7 @@ from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import Planners, PlanRequest
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_length, format_number
+from ggbench.units import format_bytes, format_length
 
 
 class Drafting(msgspec.Struct, frozen=True):
@@ -130,14 +130,14 @@ def _gain(task: str) -> Figure[DraftStep]:
         task,
         task,
         lambda step: step.gain(task),
-        lambda gain: f"{format_number(gain.value, 2)} ({ends_text(gain)})",
+        lambda gain: f"{value_only(gain)} ({ends_only(gain, 2)})",
     )
 
 
 _STEPS: Sequence[Figure[DraftStep]] = (
     member("k", "--spec-draft-n-max"),
     *map(_gain, TASKS),
-    member("cost", "pays above", lambda cost: format_number(cost.value, 2), unit="tokens a step"),
+    member("cost", "pays above", value_only, unit="tokens a step"),
 )
 DRAFTING = Document(
     "drafting",

@@ -70,23 +70,18 @@ def value_only(estimate: Estimate) -> str:
     return format_number(estimate.value, 2)
 
 
-def ends_only(estimate: Estimate) -> str:
+def ends_only(estimate: Estimate, digits: int = 3) -> str:
     """Return only the interval of an estimate, `17.2–31.0`."""
-    return f"{format_number(estimate.low)}–{format_number(estimate.high)}"
-
-
-def ends_text(gain: Estimate) -> str:
-    """Return the interval of a gain, `1.3–1.9`."""
-    return "–".join(format_number(each, 2) for each in (gain.low, gain.high))
+    return f"{format_number(estimate.low, digits)}–{format_number(estimate.high, digits)}"
 
 
 def gains_text(step: DraftStep) -> str:
     """Return `1.6 times (1.3–1.9) for code, 1.4 times (1.1–1.7) for chat`."""
-    gains = ((task, step.gain(task)) for task in step.lengths)
-    return ", ".join(
-        say("drafting.gain", gain=format_number(gain.value, 2), ends=ends_text(gain), task=task)
-        for task, gain in gains
-    )
+    said_of = []
+    for task in step.lengths:
+        gain = step.gain(task)
+        said_of.append(say("drafting.gain", gain=value_only(gain), ends=ends_only(gain, 2), task=task))
+    return ", ".join(said_of)
 
 
 def _is_open(row: PlanRow) -> bool:

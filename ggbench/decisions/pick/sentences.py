@@ -9,7 +9,15 @@ from ggbench.decisions.pick.record import Candidate, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
 from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.plan import assumed_memory, card_order, gains_text, in_brief, speed_mark, value_only
+from ggbench.show.plan import (
+    assumed_memory,
+    card_order,
+    ends_only,
+    gains_text,
+    in_brief,
+    speed_mark,
+    value_only,
+)
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected
@@ -39,8 +47,7 @@ def _speed(pick: Pick, own: Candidate) -> str:
         return say("pick.speed_unknown")
     key = "speed" if pick.needs.n_slots == 1 else "speed_each"
     at = format_length(own.n_ctx // pick.needs.n_slots)
-    low, high = (format_number(each, 2) for each in (own.tok_s.low, own.tok_s.high))
-    tok_s = f"{speed_mark(own.tok_s)}{value_only(own.tok_s)} tok/s ({low}–{high})"
+    tok_s = f"{speed_mark(own.tok_s)}{value_only(own.tok_s)} tok/s ({ends_only(own.tok_s, 2)})"
     return say(f"pick.{key}", tok_s=tok_s, users=pick.needs.n_slots, n_ctx=at)
 
 

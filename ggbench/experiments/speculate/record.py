@@ -13,7 +13,7 @@ from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speculation import MeasuredStep, StepTimes
+from ggbench.stats.speculation import MeasuredStep, StepTimes, acceptance_of
 
 N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0
@@ -178,6 +178,11 @@ class SpeculationCase(msgspec.Struct, frozen=True):
     def k(self) -> int:
         """Tokens drafted in a step."""
         return self.step.times.k
+
+    @property
+    def needed_acceptance(self) -> float | None:
+        """The acceptance above which it pays; None if not even full acceptance is enough."""
+        return acceptance_of(self.step.break_even.value, self.k)
 
 
 class SpeculateResult(Result, msgspec.Struct, frozen=True):

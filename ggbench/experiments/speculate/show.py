@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ggbench.expect.drafts import expected_acceptance
 from ggbench.experiments.speculate.record import SpeculateResult, SpeculationCase, result_of
-from ggbench.experiments.speculate.verdict import best_case, drafting_line, needed_acceptance, verdict
+from ggbench.experiments.speculate.verdict import best_case, drafting_line, verdict
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
@@ -39,11 +39,6 @@ def _of_result(key: str, meaning: str, get: Callable[[Run, SpeculateResult], str
     return Figure(key, "", value, meaning=meaning)
 
 
-def _needed(summary: QuantSummary) -> float | None:
-    case = _best(summary)
-    return None if case is None else needed_acceptance(case)
-
-
 _BREAK_EVEN = Figure[QuantSummary](
     "break_even_len", "break-even", reader("step.break_even", _best), bounded_text, "tokens",
     "Mean tokens above which the best step at the least depth pays.", better="less", is_estimate=True,
@@ -57,7 +52,7 @@ _DOCUMENTED = (
     ),
     _BREAK_EVEN,
     Figure[QuantSummary](
-        "break_even_acceptance", "", _needed,
+        "break_even_acceptance", "", reader("needed_acceptance", _best),
         meaning="Acceptance of each drafted token, after those before it, that gives this length; null if none does.",
     ),
 )  # fmt: skip
@@ -128,7 +123,7 @@ _CASES = (
     member("t1_ms", "T1", path="step.times.t1_ms", unit="ms", priority=2),
     member("step_ms", "step", path="step.times.step_ms", unit="ms", priority=3),
     member("break_even_len", "break-even", bounded_text, "step.break_even", unit="tokens"),
-    Figure("break_even_acceptance", "accepted", needed_acceptance, format_percent),
+    member("break_even_acceptance", "accepted", format_percent, "needed_acceptance"),
     Figure("typical_gain", "gain", _typical, unit="times", priority=1),
 )
 

@@ -13,14 +13,9 @@ from ggbench.show.figure import interval_text
 from ggbench.show.server_line import file_words, server_line
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speculation import acceptance_of, best_step
+from ggbench.stats.speculation import best_step
 from ggbench.text import in_words
 from ggbench.units import format_percent
-
-
-def needed_acceptance(case: SpeculationCase) -> float | None:
-    """Return the acceptance above which a case pays; None if not even full acceptance is enough."""
-    return acceptance_of(case.step.break_even.value, case.k)
 
 
 def verdict(found: SpeculateResult) -> str:
@@ -31,14 +26,12 @@ def verdict(found: SpeculateResult) -> str:
     """
     if found.texts:
         return " ".join(_of_texts(found.texts))
-    if not found.cases:
-        return ""
-    return _of_case(best_case(found.at(found.depths[0])))
+    return _of_case(best_case(found.at(found.depths[0]))) if found.cases else ""
 
 
 def _of_case(case: SpeculationCase) -> str:
     """Return from which mean length steps pay."""
-    share, even, gain = needed_acceptance(case), case.step.break_even, case.step.best_speedup
+    share, even, gain = case.needed_acceptance, case.step.break_even, case.step.best_speedup
     key = "pays"
     if share is None or (even.low <= 1 and even.high > case.k + 1):
         key = "never" if gain.high < 1 else "not_shown"
@@ -65,9 +58,9 @@ def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
 
 def best_case(cases: Sequence[SpeculationCase]) -> SpeculationCase:
     """Return the case that pays at the lowest acceptance or, if none does, is fastest when all is accepted."""
-    paying = [(share, each) for each in cases if (share := needed_acceptance(each)) is not None]
+    paying = [each for each in cases if each.needed_acceptance is not None]
     if paying:
-        return min(paying, key=lambda found: found[0])[1]
+        return min(paying, key=lambda each: each.needed_acceptance or 0.0)
     return max(cases, key=lambda each: each.step.best_speedup.value)
 
 
