@@ -38,7 +38,7 @@ class Break(msgspec.Struct, frozen=True):
     """W up to there, from the break before if there is one; None if latency does not grow, or by less than the
     noise."""
     w_ci95: tuple[float, float | None] | None = None
-    """As that of a `LineFit`."""
+    """The interval of W, like that of a `LineFit`."""
 
 
 class LatencyLine(msgspec.Struct, frozen=True):

@@ -133,7 +133,7 @@ def check_line(
             raise Unsupported(say("plan.refused", why=end.ending.reason), "change what it names") from None
         row = replace(planners.row_of(target, fit), expected=found.speed(fit))
     findings.sort(key=lambda each: (get_args(Kind).index(each.kind), -(each.gain or 0)))
-    is_better = any(each.kind in ("refuses", "fits", "gains") for each in findings)
+    is_better = not fit.is_enough or any(each.kind in ("refuses", "fits", "gains") for each in findings)
     return Checked(
         line,
         row,
@@ -176,14 +176,19 @@ def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[Ll
         if applies:
             found.append(LineFinding(kind, subject, key))
             setup = replace(setup, **changes)
-    setup = setup if setup.mtp or drafts else setup.undrafted()
+    return _counted(line, setup if setup.mtp or drafts else setup.undrafted(), file), found
+
+
+def _counted(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> LlamaConfig:
+    """Return the setup with the layers and the context that llama.cpp takes of a file for all of them."""
     if setup.n_gpu_layers > file.n_layer:
         setup = replace(setup, n_gpu_layers=-1)
     if setup.cpu_moe:
         setup = replace(setup, cpu_moe=False, n_cpu_moe=file.n_layer)
     if not setup.n_ctx:
-        setup = replace(setup, n_ctx=(file.n_ctx_train or _FIT_CTX) * (setup.n_streams if line.fits else 1))
-    return setup, found
+        n_streams = setup.n_streams if line.fits else 1
+        setup = replace(setup, n_ctx=(file.n_ctx_train or _FIT_CTX) * n_streams)
+    return setup
 
 
 def _matches(override: str, file: ModelFile) -> bool:
@@ -192,21 +197,30 @@ def _matches(override: str, file: ModelFile) -> bool:
 
 def _adapted(fitter: Fitter, line: CommandLine, asked: Fit) -> Fit:
     """Return the fit of what llama-server makes of a setup by `--fit`: first the context, then layers or experts."""
-    has_context, moves = line.last("--ctx-size") is not None, not line.is_placed and fitter.budget.on_gpu
     budget = _with_margins(fitter.budget, line.value("--fit-target"))
-    kept = zip(asked.devices, budget.devices, strict=False)
-    has_room = all((each.left_bytes or 0) + each.reserve_bytes >= memory.reserve_bytes for each, memory in kept)
-    if not line.fits or (asked.is_enough and has_room) or (has_context and not moves):
+    if not line.fits or (asked.is_enough and _leaves(asked, budget)):
         return asked
+    has_context, moves = line.last("--ctx-size") is not None, not line.is_placed and fitter.budget.on_gpu
     roomy = fitter.within(budget)
-    fit = roomy.fit(asked.setup)
-    if not has_context:
-        given = line.value("--fit-ctx")
-        least = (int(given) if given.isdecimal() else _FIT_CTX) * asked.setup.n_streams
-        fit = roomy.fit(replace(fit.setup, n_ctx=min(asked.context.n_ctx, max(least, roomy.longest(fit)))))
-    if moves and not fit.is_enough:
-        fit = smallest_split(roomy, fit) or fit
+    fit = asked if has_context else _shortened(roomy, line, roomy.fit(asked.setup))
+    if moves:
+        fit = roomy.fit(fit.setup)
+        fit = fit if fit.is_enough else smallest_split(roomy, fit) or fit
     return fitter.fit(fit.setup)
+
+
+def _leaves(fit: Fit, budget: Budget) -> bool:
+    """Return whether a fit leaves each device the reserve that it has in a budget."""
+    kept = zip(fit.devices, budget.devices, strict=False)
+    return all((each.left_bytes or 0) + each.reserve_bytes >= memory.reserve_bytes for each, memory in kept)
+
+
+def _shortened(fitter: Fitter, line: CommandLine, asked: Fit) -> Fit:
+    """Return a fit with the context as long as there is room for, and no shorter than `--fit-ctx` in each slot."""
+    given = line.value("--fit-ctx")
+    least = (int(given) if given.isdecimal() else _FIT_CTX) * asked.setup.n_streams
+    n_ctx = min(asked.context.n_ctx, max(least, fitter.longest(asked)))
+    return fitter.fit(replace(asked.setup, n_ctx=n_ctx))
 
 
 def _with_margins(budget: Budget, given: str) -> Budget:

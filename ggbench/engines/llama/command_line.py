@@ -85,13 +85,17 @@ class Given(msgspec.Struct, frozen=True):
         """Return it as a command writes it that has the options `own`; None if it has no effect there."""
         option = self.option
         if option.own:
-            switched = "off" if self.is_off else "on"
-            words = option.own.get(self.value or switched, option.own.get("*"))
-            return None if words is None else [self.value if each == "*" else each for each in words]
+            return self._translated
         alike = [each for each in (option.off if self.is_off else option.on) if each in own]
         if alike:
             return [alike[0], *self.values]
         return [] if not option.n_values and not own.isdisjoint(option.spellings) else None
+
+    @property
+    def _translated(self) -> list[str] | None:
+        switched = "off" if self.is_off else "on"
+        words = self.option.own.get(self.value or switched, self.option.own.get("*"))
+        return None if words is None else [self.value if each == "*" else each for each in words]
 
 
 @functools.cache
@@ -136,9 +140,7 @@ def in_own_words(args: Sequence[str], own: set[str]) -> tuple[list[str], list[st
     """
     left, words, idle = list(args), list[str](), list[str]()
     while left and left[0] != "--":
-        known = server_options().get(left[0])
-        is_own = left[0] in own and (known is None or known.gone or not known.own)
-        given = None if is_own else take_option(left)
+        given = take_option(left) if _is_translated(left[0], own) else None
         if given is None:
             words.append(left.pop(0))
             continue
@@ -148,6 +150,17 @@ def in_own_words(args: Sequence[str], own: set[str]) -> tuple[list[str], list[st
         words += found or []
         idle += [given.flag] if found is None else []
     return [*words, *left], idle
+
+
+def _is_translated(word: str, own: set[str]) -> bool:
+    """Return whether a word is read as llama-server's; a setting of ggbench that a command lacks is left to refuse."""
+    known = server_options().get(word)
+    if known is None:
+        return word not in own
+    if known.own:
+        return word not in own or not known.gone
+    is_refused = own.isdisjoint(known.spellings) and not _FIELDS.keys().isdisjoint(known.spellings)
+    return word not in own and not is_refused
 
 
 class CommandLine(msgspec.Struct, frozen=True):
