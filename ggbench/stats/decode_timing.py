@@ -55,18 +55,12 @@ class LatencyLine(msgspec.Struct, frozen=True):
 
     def ms(self, n: float) -> float:
         """Return the latency at position n."""
-        found, start = self.b_ms, 1.0
-        for end, w in (*((each.n, each.w_tokens_per_ms) for each in self.breaks), (n, self.w_tokens_per_ms)):
-            if w and n > start:
-                found += (min(n, end) - start) / w
-            start = end
-        return found
-
-    def mean_ms(self, first: float, last: float) -> float:
-        """Return the mean latency from position `first` to `last`."""
-        ends = [first, *(each.n for each in self.breaks if first < each.n < last), last]
-        parts = ((high - low) * (self.ms(low) + self.ms(high)) / 2 for low, high in pairwise(ends))
-        return sum(parts) / (last - first) if last > first else self.ms(first)
+        n = max(n, 1)
+        ends = (1, *(min(each.n, n) for each in self.breaks), n)
+        ws = (*(each.w_tokens_per_ms for each in self.breaks), self.w_tokens_per_ms)
+        return self.b_ms + sum(
+            (end - start) / w for (start, end), w in zip(pairwise(ends), ws, strict=True) if w
+        )
 
 
 class DecodeLimit(msgspec.Struct, frozen=True):

@@ -21,13 +21,15 @@ from ggbench.stats.decode_timing import Break, DecodeWindow, DepthSpeed, Latency
 from ggbench.stats.intervals import half_width, t_95
 from ggbench.stats.samples import (
     FEWEST_STAIRS,
-    WHOLE,
     Floats,
     Means,
     Pieces,
     Repetition,
     block_means,
     half_width_in_a_row,
+    in_pieces,
+    numbers_by_piece,
+    pieces_of,
     rates,
     split_repetitions,
     stair_means,
@@ -48,7 +50,8 @@ _TURNS_OF_SHORT = 6
 """Turns of the windows of a short run, at two depths: as many windows as for a longer one at three."""
 _SMALLEST_CHANGE = 0.01
 """Smallest change of the machine that is worth a mark, as a share of the latency."""
-_MIN_BENT_BLOCKS = 6
+_FEWEST_SPARE = 3
+"""Blocks beyond those that determine a parabola, for a bend to show."""
 
 
 class Line(NamedTuple):
@@ -56,33 +59,25 @@ class Line(NamedTuple):
     spare.
     """
 
-    slopes: Floats
-    """One for each piece."""
-    intercept: float
-    slope_halves: Floats
-    intercept_half: float
+    values: Floats
+    """The value at 0, and the slope of each piece."""
+    halves: Floats
     mean_half: float
     rest: Floats
     """What the line leaves of each value."""
 
 
 def least_squares(parts: Floats, y: Floats) -> Line:
-    """Fit y = intercept + parts @ slopes; `parts` has a row for each value of y."""
-    scale = parts.max(axis=0)
-    design = np.column_stack([np.ones(len(y)), parts / scale])
-    mean = float(y.mean())
+    """Fit y = values[0] + parts @ values[1:]; `parts` has a row for each value of y."""
+    design = np.column_stack([np.ones(len(y)), parts])
+    scale, mean = design.max(axis=0), float(y.mean())
+    design /= scale
     found = np.linalg.lstsq(design, y - mean, rcond=None)[0]
-    rest, spare = y - mean - design @ found, len(y) - design.shape[1]
+    rest, spare = y - mean - design @ found, len(y) - len(found)
     noise = t_95(spare) * math.sqrt(float(rest @ rest) / spare) if spare else math.inf
     halves = noise * np.sqrt(np.diag(np.linalg.pinv(design.T @ design)))
-    return Line(
-        found[1:] / scale,
-        mean + float(found[0]),
-        halves[1:] / scale,
-        float(halves[0]),
-        noise / math.sqrt(len(y)),
-        rest,
-    )
+    found[0] += mean
+    return Line(found / scale, halves / scale, noise / math.sqrt(len(y)), rest)
 
 
 class Turns(NamedTuple):
@@ -98,9 +93,8 @@ class Turns(NamedTuple):
         turns = list(zip(*_by_depth(windows).values(), strict=False))
         if not turns:
             return None
-        parts = pieces.parts(np.array([[window.mean_position for window in turn] for turn in turns]))
-        design = np.column_stack([np.ones(parts.shape[1]), parts[0]])
-        if np.linalg.matrix_rank(design) < design.shape[1]:
+        parts = in_pieces(np.array([[window.mean_position for window in turn] for turn in turns]), pieces)
+        if np.linalg.matrix_rank(parts[0] - parts[0].mean(axis=0)) < parts.shape[2]:
             return None
         return cls(parts, np.array([[window.step_ms for window in turn] for turn in turns]))
 
@@ -108,10 +102,9 @@ class Turns(NamedTuple):
         """Return the mean of the turns' lines, with the interval of Student over turns; infinite for few turns."""
         lines = [least_squares(*turn) for turn in zip(self.parts, self.step_ms, strict=True)]
         factor = _IN_TURNS if len(lines) >= FEWEST_TURNS else math.inf
-        found = np.array([[each.intercept, *each.slopes] for each in lines])
+        found = np.array([each.values for each in lines])
         halves = np.array([factor * (half_width(values) or _FLAT) for values in found.T.tolist()])
-        mean = found.mean(axis=0)
-        return Line(mean[1:], float(mean[0]), halves[1:], float(halves[0]), 0.0, np.zeros(0))
+        return Line(found.mean(axis=0), halves, 0.0, np.zeros(0))
 
 
 def fit_line(
@@ -139,8 +132,8 @@ def fit_line(
     if not repetitions:
         return None
     n_samples = sum(len(each.position) for each in repetitions)
-    pieces = _pieces(repetitions, breaks)
-    blocks, turns = block_means(repetitions, pieces), Turns.of(again, pieces)
+    pieces, blocks = _blocks(repetitions, breaks)
+    turns = Turns.of(again, pieces)
     if blocks is None:
         return _short_fit(n_samples, stair_means(repetitions, pieces), turns, pieces)
     line = least_squares(*blocks)
@@ -152,14 +145,13 @@ def fit_line(
     return replace(fit, has_changed=has_changed)
 
 
-def _pieces(repetitions: Sequence[Repetition], breaks: Sequence[int]) -> Pieces:
-    """Return the pieces of a run; one if it is too short for blocks."""
-    if not breaks:
-        return WHOLE
+def _blocks(repetitions: Sequence[Repetition], breaks: Sequence[int]) -> tuple[Pieces, Means | None]:
+    """Return the pieces of a run with the means of its blocks; the first piece alone if it is too short for blocks."""
     first = min(float(each.position[0]) for each in repetitions)
     last = max(float(each.position[-1]) for each in repetitions)
-    pieces = Pieces.of(breaks, first, last)
-    return pieces.up_to_a_break() if block_means(repetitions, pieces) is None else pieces
+    pieces = pieces_of(breaks, first, last)
+    blocks = block_means(repetitions, pieces)
+    return (pieces if blocks else pieces[:2]), blocks
 
 
 def _short_fit(n_samples: int, stairs: Means, turns: Turns | None, pieces: Pieces) -> LineFit:
@@ -169,9 +161,9 @@ def _short_fit(n_samples: int, stairs: Means, turns: Turns | None, pieces: Piece
     if turns is None or len(turns.step_ms) < FEWEST_TURNS or not len(stairs.step_ms):
         return LineFit(n_samples, None, None, None, None)
     line = turns.line()
-    b_ms = float((stairs.step_ms - stairs.parts @ line.slopes).mean())
-    b_half = line.intercept_half + abs(line.intercept - b_ms)
-    line = line._replace(intercept=b_ms, intercept_half=b_half)
+    apart_ms = float((stairs.step_ms - stairs.parts @ line.values[1:]).mean()) - line.values[0]
+    line.values[0] += apart_ms
+    line.halves[0] += abs(apart_ms)
     return _line_fit(n_samples, [line], pieces, has_interval=True)
 
 
@@ -193,18 +185,17 @@ def again_windows(first_position: int, n_gen: int, breaks: Sequence[int] = ()) -
         return []
     position = np.arange(first_position, first_position + n_gen, dtype=np.float64)
     repetitions, n_each, n_turns = [Repetition(position, position)], _FEWEST_AGAIN, _TURNS_OF_SHORT
-    pieces = _pieces(repetitions, breaks)
-    blocks = block_means(repetitions, pieces)
-    if not len(stair_means(repetitions, pieces).step_ms):
-        return []
+    pieces, blocks = _blocks(repetitions, breaks)
     if blocks is not None:
-        begins, n_blocks = pieces.begins(blocks.ramp), len(blocks.step_ms)
-        numbers = np.unique([0, n_blocks // 2, n_blocks - 1, *begins, *(begins - 1)])
+        groups = numbers_by_piece(blocks, pieces)
+        numbers = np.unique([len(blocks.step_ms) // 2, *(group[end] for group in groups for end in (0, -1))])
         n_each = max(n_each, int(_AGAIN_SHARE * n_gen / (len(numbers) * FEWEST_TURNS)) // 2 * 2)
         middles, n_turns = blocks.ramp[numbers], FEWEST_TURNS
-    else:
-        first_stair, last = -(-pieces.after // KV_CELLS), min(position[-1], pieces.until)
+    elif len(stair_means(repetitions, pieces).step_ms):
+        first_stair, last = math.ceil(pieces[0] / KV_CELLS), min(position[-1], pieces[-1])
         middles = np.arange((first_stair + 0.5) * KV_CELLS - 0.5, last - n_each / 2, KV_CELLS)[[0, -1]]
+    else:
+        return []
     depths = [round(float(middle) - (n_each - 1) / 2) for middle in middles]
     if len(set(depths)) < 2:
         return []
@@ -224,10 +215,11 @@ def _has_changed(blocks: Means, turns: Turns) -> bool:
 
 def _is_bent(blocks: Means, line: Line) -> bool:
     """Return whether a parabola fits surely better than the line, by twice Student's 95 % point."""
-    if len(line.rest) < _MIN_BENT_BLOCKS + len(line.slopes) - 1:
+    freedom = len(line.rest) - len(line.values) - 1
+    if freedom < _FEWEST_SPARE:
         return False
     square = least_squares(blocks.parts, blocks.ramp**2).rest
-    energy, freedom = float(square @ square), len(square) - 2 - blocks.parts.shape[1]
+    energy = float(square @ square)
     curve = float(square @ line.rest) / energy
     left = line.rest - curve * square
     return abs(curve) * math.sqrt(energy) > 2 * t_95(freedom) * math.sqrt(float(left @ left) / freedom) + _FLAT
@@ -235,30 +227,27 @@ def _is_bent(blocks: Means, line: Line) -> bool:
 
 def _line_fit(n_samples: int, lines: Sequence[Line], pieces: Pieces, *, has_interval: bool) -> LineFit:
     """Return W of each piece, and B, of the first line with the union of the intervals of all."""
-    line = lines[0]
-    b_low_ms = max(0.0, min(each.intercept - each.intercept_half for each in lines))
-    b_high_ms = max(0.0, max(each.intercept + each.intercept_half for each in lines))
-    b_ms = line.intercept if b_low_ms > 0 else None
-    found = [_w(lines, number, has_interval=has_interval) for number in range(len(line.slopes))]
-    ends = [*pieces.knots]
-    if math.isfinite(pieces.until):
-        ends.append(round(pieces.until))
-        found.append((None, None))
-    breaks = tuple(Break(n, *of_piece) for n, of_piece in zip(ends, found, strict=False))
-    return LineFit(n_samples, *found[-1], b_ms, (b_low_ms, b_high_ms) if has_interval else None, breaks=breaks)
+    lows = np.min([each.values - each.halves for each in lines], axis=0).tolist()
+    highs = np.max([np.maximum(each.values, 0) + each.halves for each in lines], axis=0).tolist()
+    (b_ms, *slopes), b_ci95 = lines[0].values.tolist(), (max(0.0, lows[0]), highs[0])
+    found = [_w(*each, has_interval=has_interval) for each in zip(slopes, lows[1:], highs[1:], strict=True)]
+    found.append((None, None))
+    ends = (round(end) for end in pieces[1:] if math.isfinite(end))
+    breaks = tuple(Break(end, *w) for end, w in zip(ends, found, strict=False))
+    w, w_ci95 = found[len(breaks)]
+    return LineFit(
+        n_samples, w, w_ci95, b_ms if lows[0] > 0 else None, b_ci95 if has_interval else None, breaks=breaks
+    )
 
 
 def _w(
-    lines: Sequence[Line], number: int, *, has_interval: bool
+    slope: float, low: float, high: float, *, has_interval: bool
 ) -> tuple[float | None, tuple[float, float | None] | None]:
-    """Return W of one piece with its interval."""
-    slopes = [(float(each.slopes[number]), float(each.slope_halves[number])) for each in lines]
-    lowest = min(slope - half for slope, half in slopes)
-    highest = max(max(slope, 0.0) + half for slope, half in slopes)
-    w_tokens_per_ms = 1 / slopes[0][0] if lowest > _FLAT else None
-    if not has_interval or highest <= _FLAT:
+    """Return W with its interval from a slope with its own."""
+    w_tokens_per_ms = 1 / slope if low > _FLAT else None
+    if not has_interval or high <= _FLAT:
         return w_tokens_per_ms, None
-    return w_tokens_per_ms, (1 / highest, 1 / lowest if w_tokens_per_ms else None)
+    return w_tokens_per_ms, (1 / high, 1 / low if w_tokens_per_ms else None)
 
 
 def fit_windows(
@@ -270,16 +259,18 @@ def fit_windows(
     The 95 % intervals are Student's over the turns, at least 4. Without turns, as of a tool that measures one depth
     after another, W and B have none.
     """
+    if not windows:
+        return None
     positions = [window.mean_position for window in windows]
-    pieces = Pieces.of(breaks, min(positions), max(positions)) if windows else WHOLE
+    pieces = pieces_of(breaks, min(positions), max(positions))
     turns = Turns.of(windows, pieces)
     if turns is None:
         return None
     line = turns.line()
-    if in_turns and math.isfinite(line.intercept_half):
-        return _line_fit(len(windows), [line], pieces, has_interval=True)
-    exact = line._replace(slope_halves=np.zeros(len(line.slopes)), intercept_half=0.0)
-    return _line_fit(len(windows), [exact], pieces, has_interval=False)
+    has_interval = in_turns and math.isfinite(line.halves[0])
+    if not has_interval:
+        line = line._replace(halves=np.zeros(len(line.values)))
+    return _line_fit(len(windows), [line], pieces, has_interval=has_interval)
 
 
 def _by_depth(windows: Sequence[DecodeWindow]) -> dict[int, list[DecodeWindow]]:

@@ -11,7 +11,6 @@ of one run, however long, is too narrow to compare it with another.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from ggbench.stats.intervals import half_width
 from ggbench.units import KV_CELLS
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
 class Repetition(NamedTuple):
@@ -58,39 +58,24 @@ some hundred tokens then do not show."""
 _MIN_BLOCKS, _STAIRS_PER_BLOCK = 4, 4
 
 
-class Pieces(NamedTuple):
-    """The positions of a run in which latency is a broken line."""
-
-    after: float = 0
-    """Positions up to it are left out, as too few are measured for a W of their own; likewise those beyond `until`."""
-    knots: tuple[int, ...] = ()
-    """Breaks between measured pieces."""
-    until: float = np.inf
-
-    @classmethod
-    def of(cls, breaks: Sequence[int], first: float, last: float) -> Pieces:
-        """Return what of a run from position `first` to `last` lies between breaks, in pieces of two stairs or more."""
-        ends, fewest = (0, *breaks, np.inf), 2 * KV_CELLS
-        start = bisect.bisect_left(breaks, first + fewest)
-        end = max(start, bisect.bisect_right(breaks, last - fewest))
-        return cls(ends[start], tuple(breaks[start:end]), ends[end + 1])
-
-    def up_to_a_break(self) -> Pieces:
-        """Return the first piece alone, for a run that is too short for several."""
-        return Pieces(self.after, (), (*self.knots, self.until)[0])
-
-    def parts(self, position: Floats) -> Floats:
-        """Return how far each position is into each piece, on a further axis; the first begins at 1."""
-        starts, ends = (1, *self.knots), (*self.knots, np.inf)
-        return np.clip(position[..., None], starts, ends) - starts
-
-    def begins(self, ramp: Floats) -> npt.NDArray[np.int64]:
-        """Return the numbers of the first mean in each further piece, of means with this position - 1."""
-        return (np.flatnonzero(np.diff(np.searchsorted(self.knots, ramp))) + 1).astype(np.int64)
+Pieces = tuple[float, ...]
+"""Ends of neighbouring pieces of a run, in each of which latency is a line. Positions before the first and beyond the
+last end are left out."""
+WHOLE: Pieces = (0, np.inf)
 
 
-WHOLE = Pieces()
-"""All positions, in one piece."""
+def pieces_of(breaks: Sequence[int], first: float, last: float) -> Pieces:
+    """Return what of a run from position `first` to `last` lies between breaks, in pieces of two stairs or more."""
+    earliest, latest = first + 2 * KV_CELLS, last - 2 * KV_CELLS
+    after = max(n for n in (0, *breaks) if n < earliest)
+    until = min(n for n in (*breaks, np.inf) if n > max(latest, after))
+    return (after, *(n for n in breaks if earliest <= n <= latest), until)
+
+
+def in_pieces(position: Floats, pieces: Pieces) -> Floats:
+    """Return how far each position is into each piece, on a further axis; the first begins at 1."""
+    starts = (1, *pieces[1:-1])
+    return np.clip(position[..., None], starts, pieces[1:]) - starts
 
 
 class Means(NamedTuple):
@@ -113,7 +98,7 @@ def stair_means(repetitions: Sequence[Repetition], pieces: Pieces = WHOLE) -> Me
     """
     positions = np.concatenate([each.position for each in repetitions])
     steps_ms = np.concatenate([each.step_ms for each in repetitions])
-    kept = (positions > pieces.after) & (positions <= pieces.until)
+    kept = (positions > pieces[0]) & (positions <= pieces[-1])
     stairs = ((positions[kept] - 1) // KV_CELLS).astype(np.int64)
     counts = np.bincount(stairs)
     whole = np.flatnonzero(counts)[1:-1]
@@ -122,8 +107,14 @@ def stair_means(repetitions: Sequence[Repetition], pieces: Pieces = WHOLE) -> Me
         found: Floats = np.bincount(stairs, values[kept])[whole] / counts[whole]
         return found
 
-    parts = [means(values) for values in pieces.parts(positions).T]
+    parts = [means(values) for values in in_pieces(positions, pieces).T]
     return Means(np.column_stack(parts), means(steps_ms))
+
+
+def numbers_by_piece(means: Means, pieces: Pieces) -> list[Integers]:
+    """Return the numbers of the means in each piece that has some."""
+    of_piece = np.searchsorted(pieces[1:-1], means.ramp)
+    return np.split(np.arange(len(of_piece)), np.flatnonzero(np.diff(of_piece)) + 1)
 
 
 def block_means(repetitions: Sequence[Repetition], pieces: Pieces = WHOLE) -> Means | None:
@@ -131,9 +122,10 @@ def block_means(repetitions: Sequence[Repetition], pieces: Pieces = WHOLE) -> Me
     found = stair_means(repetitions, pieces)
     if len(found.step_ms) < FEWEST_STAIRS:
         return None
-    fewest, groups = _MIN_BLOCKS // (len(pieces.knots) + 1), list[npt.NDArray[np.int64]]()
-    for stairs in np.split(np.arange(len(found.step_ms)), pieces.begins(found.ramp)):
-        groups += np.array_split(stairs, min(len(stairs), max(fewest, len(stairs) // _STAIRS_PER_BLOCK)))
+    groups: list[Integers] = []
+    for stairs in numbers_by_piece(found, pieces):
+        n_blocks = max(1, _MIN_BLOCKS // (len(pieces) - 1), len(stairs) // _STAIRS_PER_BLOCK)
+        groups += np.array_split(stairs, min(len(stairs), n_blocks))
     return Means(*(np.array([values[group].mean(axis=0) for group in groups]) for values in found))
 
 

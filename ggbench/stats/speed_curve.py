@@ -1,26 +1,18 @@
 """The latency of a step by position: of a run, or expected.
 
-Latency grows linearly between the header's breaks, so it is interpolated between known positions and extrapolated by
-the lines beyond them.
+Latency grows linearly between the header's breaks, so it is interpolated between known positions and these breaks.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from ggbench.stats.decode_timing import (
-    Break,
-    DecodeLimit,
-    DepthSpeed,
-    LatencyLine,
-    LineFit,
-    PrefillSpeed,
-)
+from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, SpeedBasis
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
@@ -59,26 +51,63 @@ def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: De
     ends = measured_levels(windows)
     if not ends or fit is None:
         return ()
-    lines = _lines(fit, limit, ends[-1][1].high / ends[-1][0])
+    pieces = _pieces(fit, limit, ends[-1][1].high / ends[-1][0])
     floor = limit.b_ms if limit is not None else 0.0
-    timed = ((each, _level(each)) for each in windows)
-    levels = tuple(sorted(_in_the_middle(each, level, lines[1]) for each, level in timed if level is not None))
-    start = _moved(levels[0], lines, ends[0][0], floor)
+    levels = ((each, _level(each)) for each in windows)
+    timed = sorted(_Timed(each.n_depth, each.n_gen, level) for each, level in levels if level is not None)
+    start = timed[0].moved(ends[0][0], pieces, floor)
     if fit.w_tokens_per_ms is None and not fit.breaks and start.high > _WIDEST * start.low:
-        levels = ends
-    (first, _), (last, _) = levels[0], levels[-1]
-    positions = sorted({1, *(each.n for each in lines[1].breaks), max(_FAR, 2 * last)})
-    before = [(n, _moved(levels[0], lines, n, floor)) for n in positions if n < first]
-    after = [(n, _moved(levels[-1], lines, n, floor)) for n in positions if n > last]
-    return (*before, *levels, *after)
+        timed = [_Timed(n - 1, 1, level) for n, level in ends]
+    middles = [each.middle for each in timed]
+    breaks = (round(each.start) for each in pieces[1:])
+    positions = sorted({1, *middles, *breaks, max(_FAR, 2 * middles[-1])})
+    nearest = (min(timed, key=lambda each: abs(each.middle - n)) for n in positions)
+    return tuple((n, each.moved(n, pieces, floor)) for n, each in zip(positions, nearest, strict=True))
 
 
-def _in_the_middle(window: DepthSpeed, level: Estimate, line: LatencyLine) -> tuple[int, Estimate]:
-    """Return the latency in the middle of a window, whose mean latency is another if it extends over a break."""
-    first, last = window.n_depth + 1, window.n_depth + window.n_gen
-    by_ms = line.ms((first + last) / 2) - line.mean_ms(first, last)
-    value, low, high = (max(0.0, each + by_ms) for each in (level.value, level.low, level.high))
-    return window.n_depth + (window.n_gen + 1) // 2, Estimate(value, low, high)
+class _Piece(NamedTuple):
+    """Positions between breaks."""
+
+    start: float
+    end: float
+    slope: Estimate
+    """Milliseconds added by each position."""
+
+    def part(self, n: float) -> float:
+        """Return how far position n is into the piece."""
+        return min(max(n, self.start), self.end) - self.start
+
+    def summed(self, n: float) -> float:
+        """Return the integral of `part` up to n."""
+        part = self.part(n)
+        return part * (n - self.start) - part**2 / 2
+
+
+class _Timed(NamedTuple):
+    """The mean latency over a window."""
+
+    n_depth: int
+    n_gen: int
+    level: Estimate
+
+    @property
+    def middle(self) -> int:
+        return self.n_depth + (self.n_gen + 1) // 2
+
+    def moved(self, n: int, pieces: Sequence[_Piece], floor: float) -> Estimate:
+        """Return the latency at position n that follows from this one, at least `floor` [ms] if this is."""
+        first, level = self.middle - self.n_gen / 2, self.level
+        by_ms = by_least = by_most = 0.0
+        for each in pieces:
+            mean = (each.summed(first + self.n_gen) - each.summed(first)) / self.n_gen
+            apart = each.part(n) - mean
+            by_ms += apart * each.slope.value
+            by_least += apart * each.slope.low
+            by_most += apart * each.slope.high
+        value = max(level.value + by_ms, min(floor, level.value))
+        down, up = by_ms - min(by_least, by_most), max(by_least, by_most) - by_ms
+        low = max(value - math.hypot(level.value - level.low, down), min(floor, value))
+        return Estimate(value, low, value + math.hypot(level.high - level.value, up))
 
 
 def measured_levels(depths: Sequence[DepthSpeed]) -> Known:
@@ -162,34 +191,22 @@ def _level(latency: DepthSpeed) -> Estimate | None:
     return Estimate(step_ms, 1e3 / high if high else 0.0, 1e3 / low if low else math.inf)
 
 
-def _lines(
-    fit: LineFit, limit: DecodeLimit | None, most: float
-) -> tuple[LatencyLine, LatencyLine, LatencyLine]:
-    """Return how latency grows from 0 ms: at least, by the fit's W as far as known and else by the limit's, at most."""
-    measured = {each.n: (each.w_tokens_per_ms, each.w_ci95) for each in fit.breaks}
-    limits = {} if limit is None else {each.n: each.w_tokens_per_ms for each in limit.breaks}
-    breaks = sorted({*measured, *limits})
-    slopes = [_slope(measured.get(n, (None, None)), limits.get(n), most) for n in breaks]
-    beyond = None if limit is None else limit.w_tokens_per_ms
-    slopes.append(_slope((fit.w_tokens_per_ms, fit.w_ci95), beyond, most))
-
-    def line(end: str) -> LatencyLine:
-        *ws, w = (_w_of(getattr(each, end)) for each in slopes)
-        return LatencyLine(w, 0.0, tuple(map(Break, breaks, ws)))
-
-    return line("low"), line("value"), line("high")
-
-
-def _w_of(slope: float) -> float | None:
-    """Return W; None for a flat line."""
-    return max(1 / slope, sys.float_info.min) if slope else None
+def _pieces(fit: LineFit, limit: DecodeLimit | None, most: float) -> list[_Piece]:
+    """Return how latency grows between the breaks: by the fit's W as far as known, else by the limit's."""
+    measured = {math.inf: (fit.w_tokens_per_ms, fit.w_ci95)}
+    measured |= {each.n: (each.w_tokens_per_ms, each.w_ci95) for each in fit.breaks}
+    limits: dict[float, float | None] = {}
+    if limit is not None:
+        limits = {each.n: each.w_tokens_per_ms for each in limit.breaks} | {math.inf: limit.w_tokens_per_ms}
+    ends = sorted({*measured, *limits})
+    slopes = [_slope(*measured.get(end, (None, None)), limits.get(end), most) for end in ends]
+    return [_Piece(*each) for each in zip((0, *ends), ends, slopes, strict=False)]
 
 
 def _slope(
-    measured: tuple[float | None, tuple[float, float | None] | None], limit: float | None, most: float
+    w: float | None, interval: tuple[float, float | None] | None, limit: float | None, most: float
 ) -> Estimate:
     """Return the milliseconds added by each position; if W is unknown at most `most`, as the first token takes time."""
-    w, interval = measured
     if w is not None and interval is None:
         return Estimate(1 / w, 1 / w / _WIDEST, _WIDEST / w)
     lowest, highest = interval or (0.0, None)
@@ -199,16 +216,6 @@ def _slope(
     steepest = max(flattest, min(steepest, most))
     least = 1 / limit if limit else 0.0
     return Estimate(min(max(least, flattest), steepest), flattest, steepest)
-
-
-def _moved(known: tuple[int, Estimate], lines: Sequence[LatencyLine], n: int, floor: float) -> Estimate:
-    """Return the latency at position n that follows from a known one, at least `floor` [ms]."""
-    at, level = known
-    least, by_ms, most = (line.ms(n) - line.ms(at) for line in lines)
-    value = max(level.value + by_ms, floor)
-    down, up = by_ms - min(least, most), max(least, most) - by_ms
-    low = max(value - math.hypot(level.value - level.low, down), min(floor, value))
-    return Estimate(value, low, value + math.hypot(level.high - level.value, up))
 
 
 class SpeedCurve(msgspec.Struct, frozen=True):
