@@ -11,7 +11,7 @@ creates from the same metadata.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -41,18 +41,16 @@ class TypedMetadata:
         value = self._values.get(self._full(key))
         return default if value is None else self._checked(key, value)
 
-    def per_layer(self, key: str, n_layer: int, *, is_cut: bool = False) -> tuple[int, ...] | None:
+    def per_layer(self, key: str, n_layer: int) -> tuple[int, ...] | None:
         """Return a number for each layer, from an array or from one number for all; None if the key is missing.
 
-        `is_cut` allows for more values than layers. Raises BadFile for another number of values or a value that is not
-        a whole number.
+        Raises BadFile for another number of values or a value that is not a whole number.
         """
         value = self._values.get(self._full(key))
         if value is None:
             return None
         if not isinstance(value, list):
             return (self._checked(key, value),) * n_layer
-        value = value[:n_layer] if is_cut else value
         return tuple(self._checked(key, item) for item in self._one_each(key, value, n_layer))
 
     def numbers(self, key: str) -> tuple[int, ...]:
@@ -168,8 +166,7 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
             rows = _rows_of(values, heads, layer, window)
             states.append(replace(state, kept=(rows,), read=(rows,)))
     if architecture in SPARSE:
-        sparse = _SparseAttention(architecture, values, heads, n_layer)
-        states = [sparse.state(state, layer) for layer, state in enumerate(states)]
+        states = _sparse_states(architecture, values, heads, states)
     return (*states, *[LayerState()] * (n_all - n_layer))
 
 
@@ -191,8 +188,10 @@ _ATTENDS_TO_ALL = 128
 """Compression ratio of DeepSeek V4 without an indexer."""
 
 
-class _SparseAttention:
-    """The further caches of an architecture in which an indexer chooses the positions that are attended to.
+def _sparse_states(
+    architecture: str, values: TypedMetadata, heads: Heads, states: Sequence[LayerState]
+) -> list[LayerState]:
+    """Return the states of layers in which an indexer chooses the positions that are attended to.
 
     It reads a key of every position, or one of several; K and V are read up to its budget. So latency has two slopes.
     Sources, of llama.cpp: `create_memory` in llama-model.cpp for what is kept, and in src/models/ `build_qsa_top_k`
@@ -200,74 +199,77 @@ class _SparseAttention:
     `build_kpool_select` (glm5-next), the branch `msa_decode` (minimax-m3) and `build_attn` with `top_k` (glm-dsa,
     deepseek32) for what is read. With flash attention no backend reads the K and V of positions that are masked.
     """
-
-    def __init__(self, architecture: str, values: TypedMetadata, heads: Heads, n_layer: int) -> None:
-        self._architecture, self._values = architecture, values
-        width = values.count(f"{_INDEXER_GROUP}key_length")
-        self._keys = Rows(width, flop=2 * values.count(f"{_INDEXER_GROUP}head_count") * width)
-        self._top_k = values.count(f"{_INDEXER_GROUP}top_k")
-        self._has_indexer = values.flags(f"{_INDEXER_GROUP}types", n_layer) or self._unstated(n_layer)
-        self._pool = max(1, values.count(f"{_INDEXER_GROUP}kpool"))
-        self._block = max(1, values.count(f"{_INDEXER_GROUP}block_size"))
-        self._n_kept = 1 if self._pool == 1 else 3
-        """Key, gate and pooled key of each position, or its key alone."""
-        self._unused = heads.head_dim_v if architecture == "minimax-m3" else 0
-        """V that is kept with the keys."""
-        n_all = len(heads.n_head)
-        self._ratios = values.per_layer(_COMPRESS_RATIOS, n_all, is_cut=True) or (0,) * n_all
-        self._ngram_layers = values.numbers("ple.layers")
-
-    def _unstated(self, n_layer: int) -> tuple[bool, ...]:
-        """Return which layers have an indexer of their own if the header does not say; the others attend to what that
-        of an earlier layer chose.
-        """
-        has_all = self._architecture != "glm-dsa" or self._values.count("context_length") < _GLM_5_2_CTX
-        return tuple(has_all or layer < 2 or layer % 4 == 2 for layer in range(n_layer))
-
-    def state(self, state: LayerState, layer: int) -> LayerState:
-        """Return the state of a layer that without the indexer would be `state`."""
+    n_dense = unused_v_width = 0
+    if architecture == "minimax-m3":
+        n_dense, unused_v_width = values.count("leading_dense_block_count"), heads.head_dim_v
+    ratios = (*values.numbers(_COMPRESS_RATIOS), *(0,) * len(states))
+    has_keys = values.flags("attention.indexer.types", len(states)) or _unstated_indexers(architecture, values)
+    found = []
+    for layer, state in enumerate(states):
         if not state.kept:
-            return self._with_ngrams(state, layer)
-        (rows,), architecture, ratio = state.kept, self._architecture, self._ratios[layer]
-        is_dense = architecture == "minimax-m3" and layer < self._values.count("leading_dense_block_count")
-        if is_dense:
-            return state
-        if architecture == "deepseek4":
-            return self._compressed(replace(rows, v_width=0), ratio)
-        keys = (self._keys,) if self._has_indexer[layer] else ()
-        kept = (
-            rows,
-            *(replace(each, k_width=self._n_kept * each.k_width, v_width=self._unused) for each in keys),
-        )
-        if architecture == "qwen4exp" and not ratio:
-            return replace(state, kept=kept)
-        together = max(1, self._pool, ratio)  # the last ones are attended to as well, though not all are there
-        chosen = replace(rows, limit=self._top_k * self._block + together - 1)
-        read = (replace(each, every=self._pool, flop=each.flop // max(1, ratio)) for each in keys)
-        return replace(state, kept=kept, read=(chosen, *read))
+            state = replace(state, recurrent_elements=state.recurrent_elements + _ngram_elements(values, layer))
+        elif architecture == "deepseek4":
+            state = _compressed(values, replace(state.kept[0], v_width=0), ratios[layer])
+        elif layer >= n_dense:
+            state = _indexed(values, state.kept[0], ratios[layer], unused_v_width)
+            if not has_keys[layer % len(has_keys)]:
+                state = LayerState(state.kept[:1], state.read[:1])
+            if architecture == "qwen4exp" and not ratios[layer]:
+                state = replace(state, read=states[layer].read)
+        found.append(state)
+    return found
 
-    def _compressed(self, rows: Rows, ratio: int) -> LayerState:
-        """Return the state of a layer with a window, and one row for each `ratio` positions; by an indexer for 4 of
-        them, all for 128. llama.cpp copies all these rows to follow those of the window, then attends to them.
-        """
-        rows = replace(rows, limit=self._values.count("attention.sliding_window"))
-        if not ratio:
-            return LayerState((rows,), (rows,))
-        copied, width = Rows(rows.k_width, every=ratio), rows.k_width
-        attended, keys = replace(copied, flop=rows.flop), tuple[Rows, ...]()
-        if ratio != _ATTENDS_TO_ALL:
-            attended = replace(attended, limit=ratio * self._top_k)
-            keys, width = (replace(self._keys, every=ratio),), 4 * (rows.k_width + self._keys.k_width)
-        # the positions of the row that is not complete, with their scores
-        return LayerState((rows, copied, *keys), (rows, copied, attended, *keys), 2 * ratio * width)
 
-    def _with_ngrams(self, state: LayerState, layer: int) -> LayerState:
-        """Return the state with the history of a convolution, if the layer adds n-grams (`ple_conv_state`)."""
-        if layer not in self._ngram_layers:
-            return state
-        keys = ("ple.ngram_size", "hyper_connection.count", "embedding_length")
-        n_kept = (self._values.count("ple.conv_kernel") - 1) * math.prod(map(self._values.count, keys))
-        return replace(state, recurrent_elements=state.recurrent_elements + n_kept)
+def _indexer_keys(values: TypedMetadata) -> Rows:
+    width = values.count("attention.indexer.key_length")
+    return Rows(width, flop=2 * values.count("attention.indexer.head_count") * width)
+
+
+def _unstated_indexers(architecture: str, values: TypedMetadata) -> tuple[bool, ...]:
+    """Return which layers have an indexer of their own if the header does not say; the others attend to what that of an
+    earlier layer chose.
+    """
+    if architecture != "glm-dsa" or values.count("context_length") < _GLM_5_2_CTX:
+        return (True,)
+    return tuple(layer < 2 or layer % 4 == 2 for layer in range(_MOST_LAYERS))
+
+
+def _indexed(values: TypedMetadata, rows: Rows, ratio: int, unused_v_width: int) -> LayerState:
+    """Return the state of a layer whose K and V are `rows`, with the keys of its indexer."""
+    keys, pool = _indexer_keys(values), max(1, values.count("attention.indexer.kpool"))
+    n_kept = 1 if pool == 1 else 3  # key, gate and pooled key of each position
+    kept = replace(keys, k_width=n_kept * keys.k_width, v_width=unused_v_width)
+    read = replace(keys, every=pool, flop=keys.flop // max(1, ratio))
+    budget = values.count("attention.indexer.top_k") * max(1, values.count("attention.indexer.block_size"))
+    # the last ones are attended to as well, though not all that go together are there
+    return LayerState((rows, kept), (replace(rows, limit=budget + max(pool, ratio) - 1), read))
+
+
+def _compressed(values: TypedMetadata, rows: Rows, ratio: int) -> LayerState:
+    """Return the state of a layer with a window, and one row for each `ratio` positions; by an indexer for 4 of them,
+    all for 128. llama.cpp copies all these rows to follow those of the window, then attends to them.
+    """
+    rows = replace(rows, limit=values.count("attention.sliding_window"))
+    if not ratio:
+        return LayerState((rows,), (rows,))
+    copied = Rows(rows.k_width, every=ratio)
+    attended = replace(copied, flop=rows.flop)
+    n_kept = 2 * ratio * rows.k_width  # the positions of the row that is not complete, with their scores
+    if ratio == _ATTENDS_TO_ALL:
+        return LayerState((rows, copied), (rows, copied, attended), n_kept)
+    attended = replace(attended, limit=ratio * values.count("attention.indexer.top_k"))
+    keys = replace(_indexer_keys(values), every=ratio)
+    return LayerState(
+        (rows, copied, keys), (rows, copied, attended, keys), 8 * ratio * (rows.k_width + keys.k_width)
+    )
+
+
+def _ngram_elements(values: TypedMetadata, layer: int) -> int:
+    """Return the history of the convolution in a layer that adds n-grams (`ple_conv_state`); 0 in others."""
+    if layer not in values.numbers("ple.layers"):
+        return 0
+    keys = ("ple.ngram_size", "hyper_connection.count", "embedding_length")
+    return (values.count("ple.conv_kernel") - 1) * math.prod(map(values.count, keys))
 
 
 def _has_attention(architecture: str, heads: Heads, layer: int, *, is_recurrent: bool) -> bool:

@@ -151,7 +151,7 @@ def test_a_missing_hyperparameter_is_an_error(field: str) -> None:
 def test_beyond_its_budget_sparse_attention_reads_the_keys_of_its_indexer(
     case: str, rising: float, budget: int, beyond: float
 ) -> None:
-    """Bytes of one position more, in f16. Sources: those of `_SparseAttention`."""
+    """Bytes of one position more, in f16. Sources: those of `_sparse_states`."""
     kv = kv_cache(model_of(case.split()[0], BASE | SPARSE[case]))
     assert kv.breaks == (budget,)
     assert kv.read_bytes(budget) - kv.state_bytes == budget * rising
