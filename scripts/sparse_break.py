@@ -18,7 +18,7 @@ from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.show.run_figures import w_text
 from ggbench.stats.linefit import least_squares
-from ggbench.stats.samples import Repetition, stair_means
+from ggbench.stats.samples import Samples, stair_means
 from ggbench.units import KV_CELLS
 
 TWIN = Hyperparameters(
@@ -32,10 +32,10 @@ N_GEN = 10_000
 
 def found_break(position: np.ndarray, step_ns: np.ndarray) -> int:
     """Return the position at which two lines that meet leave least of the means of stairs."""
-    repetitions = [Repetition(position, step_ns / 1e6)]
+    samples = Samples(position, step_ns / 1e6)
 
     def energy(knot: int) -> float:
-        rest = least_squares(*stair_means(repetitions, (KV_CELLS, knot, np.inf))).rest
+        rest = least_squares(*stair_means(samples, (KV_CELLS, knot, np.inf))).rest
         return float(rest @ rest)
 
     return min(range(3 * KV_CELLS, int(position[-1]) - 3 * KV_CELLS, 16), key=energy)

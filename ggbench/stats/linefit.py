@@ -24,14 +24,14 @@ from ggbench.stats.samples import (
     Floats,
     Means,
     Pieces,
-    Repetition,
+    Samples,
     block_means,
+    finite_samples,
     half_width_in_a_row,
     in_pieces,
     numbers_by_piece,
     pieces_of,
     rates,
-    split_repetitions,
     stair_means,
 )
 from ggbench.stats.turns import FEWEST_TURNS, ordered
@@ -128,14 +128,14 @@ def fit_line(
     Below 8 whole stairs of 256 cells W is that of the windows alone, and B uncertain by what lies between theirs and
     the run's.
     """
-    repetitions = split_repetitions(position, step_ns)
-    if not repetitions:
+    samples = finite_samples(position, step_ns)
+    n_samples = len(samples.position)
+    if not n_samples:
         return None
-    n_samples = sum(len(each.position) for each in repetitions)
-    pieces, blocks = _blocks(repetitions, breaks)
+    pieces, blocks = _blocks(samples, breaks)
     turns = Turns.of(again, pieces)
     if blocks is None:
-        return _short_fit(n_samples, stair_means(repetitions, pieces), turns, pieces)
+        return _short_fit(n_samples, stair_means(samples, pieces), turns, pieces)
     line = least_squares(*blocks)
     has_changed = turns is not None and _has_changed(blocks, turns)
     if not has_changed and _is_bent(blocks, line):
@@ -145,12 +145,10 @@ def fit_line(
     return replace(fit, has_changed=has_changed)
 
 
-def _blocks(repetitions: Sequence[Repetition], breaks: Sequence[int]) -> tuple[Pieces, Means | None]:
+def _blocks(samples: Samples, breaks: Sequence[int]) -> tuple[Pieces, Means | None]:
     """Return the pieces of a run with the means of its blocks; the first piece alone if it is too short for blocks."""
-    first = min(float(each.position[0]) for each in repetitions)
-    last = max(float(each.position[-1]) for each in repetitions)
-    pieces = pieces_of(breaks, first, last)
-    blocks = block_means(repetitions, pieces)
+    pieces = pieces_of(breaks, samples.position)
+    blocks = block_means(samples, pieces)
     return (pieces if blocks else pieces[:2]), blocks
 
 
@@ -184,14 +182,14 @@ def again_windows(first_position: int, n_gen: int, breaks: Sequence[int] = ()) -
     if n_gen < 1:
         return []
     position = np.arange(first_position, first_position + n_gen, dtype=np.float64)
-    repetitions, n_each, n_turns = [Repetition(position, position)], _FEWEST_AGAIN, _TURNS_OF_SHORT
-    pieces, blocks = _blocks(repetitions, breaks)
+    samples, n_each, n_turns = Samples(position, position), _FEWEST_AGAIN, _TURNS_OF_SHORT
+    pieces, blocks = _blocks(samples, breaks)
     if blocks is not None:
         groups = numbers_by_piece(blocks, pieces)
         numbers = np.unique([len(blocks.step_ms) // 2, *(group[end] for group in groups for end in (0, -1))])
         n_each = max(n_each, int(_AGAIN_SHARE * n_gen / (len(numbers) * FEWEST_TURNS)) // 2 * 2)
         middles, n_turns = blocks.ramp[numbers], FEWEST_TURNS
-    elif len(stair_means(repetitions, pieces).step_ms):
+    elif len(stair_means(samples, pieces).step_ms):
         first_stair, last = math.ceil(pieces[0] / KV_CELLS), min(position[-1], pieces[-1])
         middles = np.arange((first_stair + 0.5) * KV_CELLS - 0.5, last - n_each / 2, KV_CELLS)[[0, -1]]
     else:
@@ -261,8 +259,7 @@ def fit_windows(
     """
     if not windows:
         return None
-    positions = [window.mean_position for window in windows]
-    pieces = pieces_of(breaks, min(positions), max(positions))
+    pieces = pieces_of(breaks, np.array([window.mean_position for window in windows]))
     turns = Turns.of(windows, pieces)
     if turns is None:
         return None

@@ -24,18 +24,20 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
-class Repetition(NamedTuple):
-    """The finite samples of one decode, in order."""
+class Samples(NamedTuple):
+    """The finite samples of one or more decodes, in order; a new decode starts where the position does not increase."""
 
     position: Floats
     step_ms: Floats
 
+    @property
+    def of_each(self) -> list[Floats]:
+        """Latencies of each decode."""
+        return np.split(self.step_ms, np.flatnonzero(np.diff(self.position) <= 0) + 1)
 
-def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[Repetition]:
-    """Split concatenated samples into repetitions: a new one starts wherever the position does not increase.
 
-    Non-finite samples are dropped. Raises ValueError if the arrays are not one-dimensional and equally long.
-    """
+def finite_samples(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> Samples:
+    """Return the samples that are finite. Raises ValueError if the arrays are not one-dimensional and equally long."""
     positions = np.asarray(position, dtype=np.float64)
     steps_ms = np.asarray(step_ns, dtype=np.float64) * 1e-6
     if positions.ndim != 1 or positions.shape != steps_ms.shape:
@@ -43,13 +45,7 @@ def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[R
             f"positions {positions.shape} and steps {steps_ms.shape} must be one-dimensional and equally long"
         )
     finite = np.isfinite(positions) & np.isfinite(steps_ms)
-    positions, steps_ms = positions[finite], steps_ms[finite]
-    if not len(positions):
-        return []
-    begins = np.flatnonzero(np.diff(positions) <= 0) + 1
-    return [
-        Repetition(*pair) for pair in zip(np.split(positions, begins), np.split(steps_ms, begins), strict=True)
-    ]
+    return Samples(positions[finite], steps_ms[finite])
 
 
 FEWEST_STAIRS = 8
@@ -64,9 +60,9 @@ last end are left out."""
 WHOLE: Pieces = (0, np.inf)
 
 
-def pieces_of(breaks: Sequence[int], first: float, last: float) -> Pieces:
-    """Return what of a run from position `first` to `last` lies between breaks, in pieces of two stairs or more."""
-    earliest, latest = first + 2 * KV_CELLS, last - 2 * KV_CELLS
+def pieces_of(breaks: Sequence[int], position: Floats) -> Pieces:
+    """Return what of a run at these positions lies between breaks, in pieces of two stairs or more."""
+    earliest, latest = position.min() + 2 * KV_CELLS, position.max() - 2 * KV_CELLS
     after = max(n for n in (0, *breaks) if n < earliest)
     until = min(n for n in (*breaks, np.inf) if n > max(latest, after))
     return (after, *(n for n in breaks if earliest <= n <= latest), until)
@@ -92,23 +88,20 @@ class Means(NamedTuple):
         return found
 
 
-def stair_means(repetitions: Sequence[Repetition], pieces: Pieces = WHOLE) -> Means:
-    """Return the means over the whole stairs of these pieces, over all repetitions; the first and the last stair count
-    as incomplete.
-    """
-    positions = np.concatenate([each.position for each in repetitions])
-    steps_ms = np.concatenate([each.step_ms for each in repetitions])
-    kept = (positions > pieces[0]) & (positions <= pieces[-1])
-    stairs = ((positions[kept] - 1) // KV_CELLS).astype(np.int64)
+def stair_means(samples: Samples, pieces: Pieces = WHOLE) -> Means:
+    """Return the means over the whole stairs of these pieces; the first and the last stair count as incomplete."""
+    kept = (samples.position > pieces[0]) & (samples.position <= pieces[-1])
+    position, step_ms = samples.position[kept], samples.step_ms[kept]
+    stairs = ((position - 1) // KV_CELLS).astype(np.int64)
     counts = np.bincount(stairs)
     whole = np.flatnonzero(counts)[1:-1]
 
     def means(values: Floats) -> Floats:
-        found: Floats = np.bincount(stairs, values[kept])[whole] / counts[whole]
+        found: Floats = np.bincount(stairs, values)[whole] / counts[whole]
         return found
 
-    parts = [means(values) for values in in_pieces(positions, pieces).T]
-    return Means(np.column_stack(parts), means(steps_ms))
+    parts = [means(values) for values in in_pieces(position, pieces).T]
+    return Means(np.column_stack(parts), means(step_ms))
 
 
 def numbers_by_piece(means: Means, pieces: Pieces) -> list[Integers]:
@@ -117,9 +110,9 @@ def numbers_by_piece(means: Means, pieces: Pieces) -> list[Integers]:
     return np.split(np.arange(len(of_piece)), np.flatnonzero(np.diff(of_piece)) + 1)
 
 
-def block_means(repetitions: Sequence[Repetition], pieces: Pieces = WHOLE) -> Means | None:
+def block_means(samples: Samples, pieces: Pieces = WHOLE) -> Means | None:
     """Return the means over blocks of whole stairs, none of which extends over a break; None below 8 whole stairs."""
-    found = stair_means(repetitions, pieces)
+    found = stair_means(samples, pieces)
     if len(found.step_ms) < FEWEST_STAIRS:
         return None
     groups: list[Integers] = []

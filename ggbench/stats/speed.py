@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ggbench.stats.decode_timing import LatencySummary, PrefillSpeed, TokenTimes
 from ggbench.stats.intervals import half_width
 from ggbench.stats.linefit import least_squares
-from ggbench.stats.samples import Repetition, block_means, half_width_in_a_row, rates, split_repetitions
+from ggbench.stats.samples import Samples, block_means, finite_samples, half_width_in_a_row, rates
 
 
 def summarize(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LatencySummary | None:
@@ -20,15 +20,12 @@ def summarize(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LatencySummary
     `position` is 1-based; `step_ns` are the decode steps in ns; non-finite values are dropped;
     repetitions are concatenated, as for `fit_line`. None if no time was measured.
     """
-    repetitions = split_repetitions(position, step_ns)
-    if not repetitions:
+    samples = finite_samples(position, step_ns)
+    if samples.step_ms.sum() <= 0:
         return None
-    steps_ms = np.concatenate([repetition.step_ms for repetition in repetitions])
-    mean_ms = float(steps_ms.mean())
-    if mean_ms <= 0:
-        return None
-    p50_ms, p99_ms = map(float, np.percentile(steps_ms, (50, 99)))
-    half_ms = _half_width_ms(repetitions)
+    mean_ms = float(samples.step_ms.mean())
+    p50_ms, p99_ms = map(float, np.percentile(samples.step_ms, (50, 99)))
+    half_ms = _half_width_ms(samples)
     return LatencySummary(
         p50_ms=p50_ms,
         p99_ms=p99_ms,
@@ -37,18 +34,18 @@ def summarize(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LatencySummary
     )
 
 
-def _half_width_ms(repetitions: Sequence[Repetition]) -> float | None:
+def _half_width_ms(samples: Samples) -> float | None:
     """Return the half-width of the mean latency over these positions; None if they are too few for blocks.
 
     It is that of the blocks around their line or, of three or more whole repetitions, Student's of their means, if that
     is wider.
     """
-    blocks = block_means(repetitions)
+    blocks = block_means(samples)
     if blocks is None:
         return None
     half_ms = least_squares(*blocks).mean_half
-    longest = max(len(each.step_ms) for each in repetitions)
-    means = [float(each.step_ms.mean()) for each in repetitions if len(each.step_ms) == longest]
+    longest = max(map(len, samples.of_each))
+    means = [float(each.mean()) for each in samples.of_each if len(each) == longest]
     return max(half_ms, half_width(means)) if len(means) > 2 else half_ms
 
 
