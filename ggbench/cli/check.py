@@ -136,4 +136,4 @@ def _draft(text: str | None) -> str | None:
     if text is None or path_exists(text):
         return text
     known, quant = load_catalog().called(text), quant_label(text.partition(":")[0])
-    return text if known is None else f"{known.id}:{plain_quant(quant or text.partition(':')[2] or 'q8_0')}"
+    return text if known is None else f"{known.id}:{plain_quant(quant or text.partition(':')[2])}".rstrip(":")

@@ -193,11 +193,10 @@ def find_draft(text: str | None, setup: LlamaConfig, hub: HubOptions) -> Target 
     check_draft(text, setup)
     if text is None:
         return None
-    from ggbench.models.reference import parse_model
-    from ggbench.models.targets import resolve_headers, single
+    from ggbench.models.targets import draft_ref, resolve_headers, single
     from ggbench.sizing.drafts import check_stands_alone
 
-    draft = single(resolve_headers(parse_model(text), hub=hub.access()))
+    draft = single(resolve_headers(draft_ref(text), hub=hub.access()))
     check_stands_alone(draft.header())
     return draft
 

@@ -25,6 +25,7 @@ from ggbench.gguf_file.quants import (
     ftype_by_name,
     model_name,
     name_without_quant,
+    plain_quant,
     quant_label,
     role,
 )
@@ -33,7 +34,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.local_files import local_variants, reject_checkpoint
-from ggbench.models.reference import MAIN, ModelRef
+from ggbench.models.reference import MAIN, ModelRef, parse_model
 from ggbench.models.served_models import ServedModel, ServerOptions, served_models
 from ggbench.models.sources import (
     NO_QUANT,
@@ -296,6 +297,18 @@ def _other_quants(
         beside = resolve_headers(ModelRef("path", folder, label=sanitize(folder)), catalog=catalog)
         return tuple(each for each in beside if each.path and name_without_quant(each.path.name) == stem)
     return resolve_headers(ref.of_quants(), catalog=catalog)
+
+
+def draft_ref(text: str) -> ModelRef:
+    """Parse the MODEL of a draft; one of the catalog without a QUANT is its q8_0, or the mixture named after that.
+
+    llama.cpp's own drafts are q8_0. Source: `--fim-qwen-7b-spec` in common/arg.cpp. Raises like `parse_model`.
+    """
+    ref = parse_model(text)
+    if ref.quants or ref.kind not in ("catalog", "twin"):
+        return ref
+    usual = usual_quants(load_catalog().model(ref.name))
+    return ref.of_quants(*(quant for quant in usual if plain_quant(quant) == "q8_0"))
 
 
 def drafts_beside(ref: ModelRef, hub: HubAccess) -> tuple[str, ...]:

@@ -125,9 +125,8 @@ class Planners:
                 yield _failed(variant, asked, end.ending.outcome, end.ending.reason)
 
     def row_of(self, variant: Target, fit: Fit) -> PlanRow:
-        """Return the row of a fit of a variant, with the longest context to about 2 %."""
-        request = replace(self._request, setup=fit.setup)
-        return _row(variant, request, self.fitter(variant), fit, by_line=True)
+        """Return the row of a fit of a variant, without its longest context, which takes a while to find."""
+        return _sized(variant, replace(self._request, setup=fit.setup), self.fitter(variant), fit)
 
     def placement(self, variant: Target, setup: LlamaConfig) -> Placement:
         """Return where a setup of a variant that was planned places it."""
@@ -198,6 +197,15 @@ def _fit(fitter: Fitter, setup: LlamaConfig) -> Fit:
 
 def _row(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit, *, by_line: bool) -> PlanRow:
     """Return what a fit takes and, if the size of its weights is known, its longest context, searched or by a line."""
+    row = _sized(variant, request, fitter, fit)
+    if fit.placement.weight_bytes is None:
+        return row
+    longest = fitter.longest_by_line(fit) if by_line else fitter.longest(fit)
+    return replace(row, planned_n_ctx=longest or None, reached_ceiling=longest >= fitter.ceiling(fit))
+
+
+def _sized(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit) -> PlanRow:
+    """Return what a fit takes and, if the size of its weights is known, what it leaves."""
     file, placement, context = fitter.file, fit.placement, fit.context
     row = replace(
         _unplanned(variant, replace(request, setup=fit.setup)),
@@ -221,14 +229,11 @@ def _row(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit, *, by_
     )
     if placement.weight_bytes is None:
         return row
-    longest = fitter.longest_by_line(fit) if by_line else fitter.longest(fit)
     return replace(
         row,
         needed_bytes=fit.needed_bytes,
         left_bytes=fit.left_bytes,
         fits=fit.is_enough,
-        planned_n_ctx=longest or None,
-        reached_ceiling=longest >= fitter.ceiling(fit),
         devices=fit.devices,
         limit_tok_s=speed_limit(placement, row.n_ctx_slot or context.n_ctx),
     )

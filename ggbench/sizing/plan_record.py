@@ -311,7 +311,7 @@ class PlanRow(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     """Changes that would help if the quant does not fit, best first."""
     planned_n_ctx: int | None = None
-    """The longest context within the budget; None if not even 256 tokens fit."""
+    """The longest context within the budget; None if not even 256 tokens fit, or it was not searched, as by check."""
     reached_ceiling: bool = False
     """Whether contexts longer than `planned_n_ctx` were not tried."""
     limit_tok_s: float | None = None

@@ -13,7 +13,7 @@ from ggbench.gguf_file.model_file import SCALED_KEY
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.reference import parse_model
-from ggbench.models.targets import resolve
+from ggbench.models.targets import draft_ref, resolve
 from ggbench.sizing.theory.weights import count_parameters as count_by_role
 
 WriteModels = Callable[[str], Path]
@@ -281,3 +281,15 @@ def test_a_user_file_of_any_editor_is_read(tmp_path: Path) -> None:
     path = tmp_path / "models.toml"
     path.write_bytes(b'\xef\xbb\xbf[[model]]\r\nid = "qwen2-7b"\r\ntitle = "Mine"\r\n')
     assert load_catalog(path).model("Qwen2-7B").title == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "quants"),
+    [
+        ("qwen3-0.6b", ("q8_0",)), ("twin:Qwen3-0.6B", ("q8_0",)), ("qwen3-0.6b:q4_0", ("q4_0",)),
+        ("muse-glimmer-30b", ("ud-q8_k_xl",)), ("gpt-oss-20b", ()), ("Qwen/Qwen3-0.6B-GGUF", ()),
+    ],
+)  # fmt: skip
+def test_a_draft_of_the_catalog_is_its_q8_0(text: str, quants: tuple[str, ...]) -> None:
+    """Or the mixture named after it; without either all are listed."""
+    assert draft_ref(text).quants == quants

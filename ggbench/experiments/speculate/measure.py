@@ -66,15 +66,14 @@ class SpeculateExperiment(Experiment):
         self, request: Settings, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
     ) -> list[Job]:
         """Raises UsageError for a request without a draft, which names those beside, and like `find_file_or_twin`."""
-        from ggbench.models.reference import parse_model
-        from ggbench.models.targets import drafts_beside, find_file_or_twin
+        from ggbench.models.targets import draft_ref, drafts_beside, find_file_or_twin
 
         assert isinstance(request, SpeculateRequest)
         if not (request.draft or request.spec_type or LlamaConfig.of(setup).mtp):
             named = next(iter(drafts_beside(ref, hub)), "MODEL, a smaller one of the same family")
             served = "; with --engine llama-server, --mtp or --spec-type ngram-simple needs none"
             raise UsageError("speculate needs a draft model", f"name one: --draft {named}{served}")
-        draft = find_file_or_twin(parse_model(request.draft), hub) if request.draft else None
+        draft = find_file_or_twin(draft_ref(request.draft), hub) if request.draft else None
         return [Job(self, target, setup, request.settings, draft=draft) for target in targets]
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
