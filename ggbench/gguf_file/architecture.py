@@ -202,8 +202,9 @@ def _sparse_states(
     n_dense = unused_v_width = 0
     if architecture == "minimax-m3":
         n_dense, unused_v_width = values.count("leading_dense_block_count"), heads.head_dim_v
-    ratios = (*values.numbers(_COMPRESS_RATIOS), *(0,) * len(states))
-    has_keys = values.flags("attention.indexer.types", len(states)) or _unstated_indexers(architecture, values)
+    ratios = _compress_ratios(values, len(states))
+    has_keys = values.flags("attention.indexer.types", len(states))
+    has_keys = has_keys or _unstated_indexers(architecture, values, len(states))
     found = []
     for layer, state in enumerate(states):
         if not state.kept:
@@ -212,11 +213,19 @@ def _sparse_states(
             state = _compressed(values, replace(state.kept[0], v_width=0), ratios[layer])
         elif layer >= n_dense:
             state = _indexed(values, state.kept[0], ratios[layer], unused_v_width)
-            if not has_keys[layer % len(has_keys)]:
+            if not has_keys[layer]:
                 state = LayerState(state.kept[:1], state.read[:1])
             if architecture == "qwen4exp" and not ratios[layer]:
                 state = replace(state, read=states[layer].read)
         found.append(state)
+    return found
+
+
+def _compress_ratios(values: TypedMetadata, n_layer: int) -> tuple[int, ...]:
+    """Return the positions that have one row together in each layer, or 0. Raises BadFile for fewer than layers."""
+    found = values.numbers(_COMPRESS_RATIOS) or (0,) * n_layer
+    if len(found) < n_layer:
+        raise values.wrong(f"has {len(found)} compression ratios for {n_layer} layers")
     return found
 
 
@@ -225,13 +234,13 @@ def _indexer_keys(values: TypedMetadata) -> Rows:
     return Rows(width, flop=2 * values.count("attention.indexer.head_count") * width)
 
 
-def _unstated_indexers(architecture: str, values: TypedMetadata) -> tuple[bool, ...]:
+def _unstated_indexers(architecture: str, values: TypedMetadata, n_layer: int) -> tuple[bool, ...]:
     """Return which layers have an indexer of their own if the header does not say; the others attend to what that of an
     earlier layer chose.
     """
     if architecture != "glm-dsa" or values.count("context_length") < _GLM_5_2_CTX:
-        return (True,)
-    return tuple(layer < 2 or layer % 4 == 2 for layer in range(_MOST_LAYERS))
+        return (True,) * n_layer
+    return tuple(layer < 2 or layer % 4 == 2 for layer in range(n_layer))
 
 
 def _indexed(values: TypedMetadata, rows: Rows, ratio: int, unused_v_width: int) -> LayerState:
