@@ -122,7 +122,7 @@ def _memory_text(found: Drafting) -> str:
         n_ctx = format_length(row.n_ctx or 0)
         return say("drafting.lacks", needed=needed, short=format_bytes(-(row.left_bytes or 0)), n_ctx=n_ctx)
     left, whole = (f"{each.used_of(each.planned_n_ctx or 0) // 1024}k" for each in (row, plain))
-    return say("drafting.room" if left == whole else "drafting.needs", needed=needed, left=left, whole=whole)
+    return say("drafting.needs", needed=needed, left=left, whole=whole)
 
 
 def _gain(task: str) -> Figure[DraftStep]:

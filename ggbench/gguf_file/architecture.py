@@ -297,19 +297,14 @@ def has_windows(architecture: str, n_layer: int) -> bool:
 
 
 def _layer_windows(architecture: str, values: TypedMetadata, n_all: int, n_layer: int) -> list[int | None]:
-    """Return the window of each layer, None for a layer that attends to all positions."""
-    rule = _WINDOWS.get(architecture)
-    windows: list[int | None] = [None] * n_all
-    if rule is None or not has_windows(architecture, n_layer):
-        return windows
-    window = values.count("attention.sliding_window", rule.default)
-    if window and rule.fixed:
-        window = rule.fixed
-    if not window:
-        return windows
-    for layer, has_window in enumerate(_has_window(rule, values, n_all)[:n_layer]):
-        windows[layer] = window if has_window else None
-    return windows
+    """Return the window of each layer but those that draft, None for a layer that attends to all positions."""
+    rule, window = _WINDOWS.get(architecture), 0
+    if rule is not None and has_windows(architecture, n_layer):
+        window = values.count("attention.sliding_window", rule.default)
+    if rule is None or not window:
+        return [None] * n_layer
+    window = rule.fixed or window
+    return [window if has_window else None for has_window in _has_window(rule, values, n_all)[:n_layer]]
 
 
 def _has_window(rule: _Windows, values: TypedMetadata, n_all: int) -> tuple[bool, ...]:

@@ -351,10 +351,10 @@ def planned_files(model: CatalogModel, quants: Sequence[str], source: str = "") 
     planned = plan_twin(model.hyper, list(dict.fromkeys(plain.values())), name=model.id, source=source)
     files = {quant: planned[name] for quant, name in plain.items()}
     for quant, file in files.items():
-        size = model.file_bytes.get(quant) or model.file_bytes.get(f"{MIXTURE}{quant}")
-        typical = round(_TYPICAL.get(quant, 1) * file.file_bytes)
-        if quant.startswith(MIXTURE) or abs((size or typical) - file.file_bytes) > _ALIKE * file.file_bytes:
-            files[quant] = scaled(file, size or typical, f"{model.id} {quant}", "" if size else "~")
+        published = model.file_bytes.get(quant) or model.file_bytes.get(f"{MIXTURE}{quant}")
+        size = published or round(_TYPICAL.get(quant, 1) * file.file_bytes)
+        if quant.startswith(MIXTURE) or abs(size - file.file_bytes) > _ALIKE * file.file_bytes:
+            files[quant] = scaled(file, size, f"{model.id} {quant}", "" if published else "~")
     return files
 
 
