@@ -2,8 +2,8 @@
 
 import pytest
 
-from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, parse_workload
+from ggbench.decisions.pick.order import check
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Listed, Pick
 from ggbench.decisions.pick.sentences import headline, is_runnable, notes

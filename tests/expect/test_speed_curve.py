@@ -5,9 +5,9 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from ggbench.decisions.pick.candidates import turn_speed
 from ggbench.decisions.pick.needs import WORKLOADS, ChatTurn, Needs, parse_workload
 from ggbench.decisions.pick.record import TurnSpeed
-from ggbench.decisions.pick.turn import turn_speed
 from ggbench.errors import UsageError
 from ggbench.expect.together import curves_together
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed

@@ -16,9 +16,8 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import N_DRAFTED, SpeculateResult, SpeculateSettings, SpeculationRound
-from ggbench.experiments.speculate.show import PRESENTER
+from ggbench.experiments.speculate.show import PRESENTER, drafting_line, verdict
 from ggbench.experiments.speculate.texts import TEXTS, answered_texts, answers_of
-from ggbench.experiments.speculate.verdict import drafting_line, verdict
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job

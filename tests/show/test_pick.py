@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.decisions.pick import choose
-from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.order import check
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Listed, Pick
 from ggbench.decisions.pick.run_commands import RunCommands

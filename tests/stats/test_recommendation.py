@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.checks import check
-from ggbench.decisions.pick.dominance import dominates
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
-from ggbench.decisions.pick.order import concessions, least_loss
+from ggbench.decisions.pick.order import check, concessions, dominates, least_loss
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome

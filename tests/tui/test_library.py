@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from ggbench.commands.budget_options import BudgetOptions
-from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.order import check
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, StoreError

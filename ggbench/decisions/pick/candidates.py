@@ -10,12 +10,11 @@ import math
 from collections.abc import Generator, Iterable, Sequence
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from ggbench.decisions.pick.models import PickedModel
-from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.record import Candidate
-from ggbench.decisions.pick.turn import turn_speed
+from ggbench.decisions.pick.needs import ChatTurn, Needs
+from ggbench.decisions.pick.record import Candidate, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BindingFailed, GgbenchError
@@ -23,7 +22,7 @@ from ggbench.expect.drafts import DraftStep, best_step, draft_steps
 from ggbench.expect.loss import UNQUANTIZED
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
-from ggbench.expect.speed import expected_curves, expected_speed, speed_at
+from ggbench.expect.speed import curve_at, expected_curves, expected_speed, speed_at
 from ggbench.models.targets import Target
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
@@ -31,6 +30,8 @@ from ggbench.sizing.drafts import has_mtp
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import Planners, with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.stats.intervals import Estimate
+from ggbench.stats.speed_curve import Known, SpeedCurve, interpolated, inverse
 
 Steps = Generator[tuple[Candidate, ...], None, list[Candidate]]
 """Yields the candidates of each quant as soon as they are sized; returns all."""
@@ -209,3 +210,37 @@ class Finder:
             if is_alike and found.max_n_ctx and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
                 return run.run_id, found.max_n_ctx
         return None, None
+
+
+def turn_speed(curves: Sequence[SpeedCurve], workload: ChatTurn) -> TurnSpeed | None:
+    """Return the speed of the turn, by that in the middle of its answer; None if it is unknown.
+
+    The prompt takes the time of one from an empty context to its end, less that to its beginning. Each end of an
+    interval is computed from the same ends of all parts, since errors at different lengths are correlated.
+    """
+    depth, middle = workload.n_depth, workload.n_middle
+    curve, tok_s = curve_at(curves, middle), speed_at(curves, middle)
+    if curve is None or tok_s is None:
+        return None
+    if not curve.prefill_ms:
+        return TurnSpeed(tok_s, None)
+    before, after = (_prompt_ms(curve.prefill_ms, n) for n in (depth, depth + workload.n_prompt))
+    answer_s = astuple(inverse(tok_s, workload.n_gen))
+    prompt_s = (_less(*pair) / 1e3 for pair in zip(after, before, strict=True))
+    return TurnSpeed(tok_s, Estimate(*map(sum, zip(prompt_s, answer_s, strict=True))))
+
+
+def _prompt_ms(known: Known, n: int) -> tuple[float, ...]:
+    """Return the time of a prompt of n tokens, and its ends.
+
+    A token of it takes what lies on the line through the two nearest lengths, but no less than in any that is known.
+    """
+    if not n:
+        return 0.0, 0.0, 0.0
+    of_token = tuple((length, Estimate(*(each / length for each in astuple(ms)))) for length, ms in known)
+    least = map(min, zip(*(astuple(ms) for _, ms in of_token), strict=True))
+    return tuple(n * max(pair) for pair in zip(astuple(interpolated(of_token, n)), least, strict=True))
+
+
+def _less(end: float, begin: float) -> float:
+    return max(0.0, end - begin) if math.isfinite(end) else math.inf

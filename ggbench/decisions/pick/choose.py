@@ -38,26 +38,24 @@ _WORTH: dict[Preference, tuple[float, float, float]] = {
 _WORTH_LAYERS = 1.5
 """How many times slower at most what has layers in main memory may be than what is whole on the GPUs."""
 
-RULES: Mapping[str, Mapping[str, float]] = {
-    "needs": {},
-    "dominated": {},
-    "concessions": {
-        "noticed": NOTICED_LOSS,
-        "reading": READING_TOK_S,
-        "agent": WORKLOADS["agent"].comfort_tok_s,
-        "wait": WORKLOADS["chat"].comfort_wait_s,
-        "long_wait": WORKLOADS["agent"].comfort_wait_s,
-    },
-    "worth": {
-        "unnoticed": UNNOTICED_LOSS,
-        "layers": _WORTH_LAYERS,
-        **{f"{name}_{number}": worth for name in _WORTH for number, worth in enumerate(_WORTH[name])},
-    },
-    "strain": {"nats": STRAIN, "room": ROOM_BYTES / GIB},
-    "slow": {"faster": FASTER},
-    "models": {"same": SAME_SIZE, "share": SHARE_OF_SCORED},
+RULES = ("needs", "dominated", "concessions", "worth", "strain", "slow", "models")
+"""The rules of a recommendation, in order: keys of `pick_rules` in `words.toml`."""
+LIMITS: Mapping[str, float] = {
+    "noticed": NOTICED_LOSS,
+    "reading": READING_TOK_S,
+    "agent": WORKLOADS["agent"].comfort_tok_s,
+    "wait": WORKLOADS["chat"].comfort_wait_s,
+    "long_wait": WORKLOADS["agent"].comfort_wait_s,
+    "unnoticed": UNNOTICED_LOSS,
+    "layers": _WORTH_LAYERS,
+    **{f"{name}_{number}": worth for name in _WORTH for number, worth in enumerate(_WORTH[name])},
+    "nats": STRAIN,
+    "room": ROOM_BYTES / GIB,
+    "faster": FASTER,
+    "same": SAME_SIZE,
+    "share": SHARE_OF_SCORED,
 }
-"""The rules of a recommendation, in order: keys of `pick_rules` in `words.toml`, with the limits that they name."""
+"""The limits that they name."""
 
 
 def best_way(candidates: Sequence[Candidate], needs: Needs) -> Candidate:

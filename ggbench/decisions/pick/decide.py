@@ -14,10 +14,9 @@ from collections.abc import Generator, Iterable
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.candidates import Finder, PickRequest, Steps
-from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.choose import best_of, best_way, surest
 from ggbench.decisions.pick.models import Competitors, PickedModel, is_mixture, of_entry, scores
-from ggbench.decisions.pick.order import FASTER, concessions, pace
+from ggbench.decisions.pick.order import FASTER, check, concessions, pace
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.endings import Outcome

@@ -1,14 +1,18 @@
-"""Compare candidates in what they ask of their user, in loss and in speed."""
+"""Check candidates against needs, and compare them in what they ask of their user, in loss and in speed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ggbench.decisions.pick.needs import Concern, Needs, Preference
-from ggbench.decisions.pick.record import Candidate
+from ggbench.decisions.pick.record import Candidate, NeedCheck
+from ggbench.engines.endings import Outcome
 from ggbench.expect.loss import UNNOTICED_LOSS
 from ggbench.gguf_file.quants import plain_quant
+from ggbench.stats.intervals import Estimate
 from ggbench.units import GIB
 
 FASTER = 1.1
@@ -143,3 +147,77 @@ def newest(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates of models that no other's model supersedes."""
     keys = {each.model_key for each in candidates}
     return [each for each in candidates if not keys & each.superseded_by]
+
+
+def check(candidate: Candidate, needs: Needs) -> Candidate:
+    """Return a candidate with the check of every need; memory is always one, for the context up to the trained one."""
+    checks = [_memory(candidate, needs)]
+    if needs.tok_s is not None:
+        checks.append(_speed(candidate, needs.tok_s))
+    if needs.max_loss is not None:
+        checks.append(_loss(candidate, needs.max_loss))
+    return replace(candidate, checks=tuple(checks))
+
+
+def _memory(candidate: Candidate, needs: Needs) -> NeedCheck:
+    row, n_ctx, wanted = candidate.row, candidate.max_n_ctx, candidate.row.used_of(needs.n_ctx)
+    if row.outcome is not Outcome.COMPLETED:
+        return NeedCheck("memory", wanted, None, False, short_by=1.0)
+    if n_ctx is None or n_ctx >= wanted:
+        return NeedCheck("memory", wanted, n_ctx, None if n_ctx is None else True)
+    missing = max(0, -(candidate.left_bytes or 0))
+    short_by = missing / (row.budget_bytes or missing) if missing else 1 - n_ctx / wanted
+    return NeedCheck("memory", wanted, n_ctx, False, short_by)
+
+
+def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
+    if candidate.speed is None:
+        return NeedCheck("speed", wanted, None, None)
+    tok_s = candidate.speed.tok_s
+    if tok_s.value < wanted:
+        return NeedCheck("speed", wanted, tok_s.value, False, 1 - tok_s.value / wanted)
+    return NeedCheck("speed", wanted, tok_s.value, True if tok_s.is_timed or tok_s.low >= wanted else None)
+
+
+def _loss(candidate: Candidate, wanted: float) -> NeedCheck:
+    loss = candidate.loss
+    if loss is None:
+        return NeedCheck("loss", wanted, None, None)
+    is_met = loss.value <= wanted
+    return NeedCheck("loss", wanted, loss.value, is_met, 0.0 if is_met else 1 - wanted / loss.value)
+
+
+def pareto_front(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that no other dominates, in their order."""
+    return [one for one in candidates if not any(dominates(other, one) for other in candidates)]
+
+
+def dominates(one: Candidate, other: Candidate) -> bool:
+    """Return whether the first is at least as good as the second in everything and clearly better in something.
+
+    "At least as good" compares the value and both ends of the interval; "clearly better" means that intervals do not
+    overlap. So overlapping values never decide alone, and dominance is transitive. If a value is unknown for one of two
+    candidates, neither dominates.
+    """
+    if one.row.outcome is not Outcome.COMPLETED or one.model_key != other.model_key:
+        return False
+    mine, theirs = _costs(one), _costs(other)
+    if not mine or len(mine) != len(theirs):
+        return False
+    pairs = list(zip(mine, theirs, strict=True))
+    is_better = [a.high < b.low for a, b in pairs]
+    is_as_good = [a.value <= b.value and a.low <= b.low and a.high <= b.high for a, b in pairs]
+    return any(is_better) and all(is_as_good)
+
+
+def _costs(candidate: Candidate) -> list[Estimate]:
+    """Return what of a candidate is better if it is less: its loss, context, speed and, if known, time of a turn.
+
+    Empty if one of the others is unknown.
+    """
+    loss, n_ctx, speed = candidate.loss, candidate.max_n_ctx, candidate.speed
+    if loss is None or n_ctx is None or speed is None:
+        return []
+    slowness = Estimate(-speed.tok_s.value, -speed.tok_s.high, -speed.tok_s.low)
+    costs = [loss, Estimate(-n_ctx, -n_ctx, -n_ctx), slowness]
+    return costs if speed.turn_s is None else [*costs, speed.turn_s]

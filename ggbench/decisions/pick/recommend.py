@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.choose import best_of, miss_order, surest
-from ggbench.decisions.pick.dominance import pareto_front
 from ggbench.decisions.pick.needs import Needs, Preference
 from ggbench.decisions.pick.order import (
     FASTER,
     MORE_CONTEXT,
+    check,
     concern_of,
     concessions,
     is_comfortable,
     is_slower,
+    pareto_front,
 )
 from ggbench.decisions.pick.reasons import reminders, why
 from ggbench.decisions.pick.record import Candidate, Label, Listed, Pick, Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import asdict, replace
 
-from ggbench.decisions.pick.choose import RULES
+from ggbench.decisions.pick.choose import LIMITS, RULES
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, Listed, NeedCheck, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, RunSettings
@@ -149,10 +149,8 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
 
 def rules() -> list[tuple[str, str]]:
     """Return the names of the rules of the choice, and their sentences with their limits."""
-    return [
-        (key, say(f"pick_rules.{key}", **{name: f"{limit:.2g}" for name, limit in limits.items()}))
-        for key, limits in RULES.items()
-    ]
+    limits = {name: f"{limit:.2g}" for name, limit in LIMITS.items()}
+    return [(key, say(f"pick_rules.{key}", **limits)) for key in RULES]
 
 
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:

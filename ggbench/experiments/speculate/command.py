@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import click
+from msgspec.structs import replace
 
-from ggbench.commands.budget_options import BudgetOptions, machine_options
+from ggbench.commands.budget_options import (
+    BudgetOptions,
+    check_draft,
+    find_draft,
+    machine_options,
+    start_allocator,
+)
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_drafts
 from ggbench.commands.measure_options import measuring_options
 from ggbench.commands.options import MeasureRequest, settings_options
-from ggbench.experiments.speculate.record import SpeculateRequest
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import ExitCode, UsageError
+from ggbench.experiments.speculate.record import SpeculateRequest, SpeculateSettings
 
 
 @click.command(
@@ -39,7 +48,6 @@ def command(settings: SpeculateRequest, memory: BudgetOptions, asked: MeasureReq
     llama-server, the server continues the texts, and its clock and counts are reported. Only it measures recurrent
     models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type); of twins it shows nothing.
     """
-    from ggbench.commands.budget_options import check_draft
     from ggbench.commands.measure_options import given_setup
     from ggbench.commands.measuring import measure
     from ggbench.commands.output import interruptible
@@ -49,9 +57,7 @@ def command(settings: SpeculateRequest, memory: BudgetOptions, asked: MeasureReq
 
     check_draft(settings.draft, asked.setup)
     if memory.is_described:
-        from ggbench.experiments.speculate.ahead import foresee
-
-        raise click.exceptions.Exit(foresee(settings, asked, memory))
+        raise click.exceptions.Exit(_foresee(settings, asked, memory))
     given, hub = given_setup(EXPERIMENT, asked), asked.hub.access()
     EXPERIMENT.check(given, settings)
     asked.setup.check_program()
@@ -60,3 +66,34 @@ def command(settings: SpeculateRequest, memory: BudgetOptions, asked: MeasureReq
     measured = measure(jobs, asked)
     show_measured(measured)
     measured.leave()
+
+
+def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOptions) -> ExitCode:
+    """Print what drafts of a draft model, or of the model's own MTP layers, are expected to gain on a machine.
+
+    Raises UsageError for what only a measurement shows, and like `plan_drafting`.
+    """
+    from ggbench.decisions.drafting import DRAFTING, drafting_answer, plan_drafting
+    from ggbench.models.targets import resolve_headers, single
+    from ggbench.sizing.budget import with_main_memory
+    from ggbench.sizing.plan import PlanRequest
+
+    setup = LlamaConfig.of(asked.setup)
+    is_measured = settings.spec_type or settings.depths != SpeculateSettings().depths
+    if is_measured or type(setup) is not LlamaConfig:
+        what = "--gpu describes a machine, on which nothing is measured"
+        raise UsageError(
+            what, "omit --gpu, or --engine, --spec-type and --n-depth; -c is the context of the gain"
+        )
+    draft = find_draft(settings.draft or None, setup, asked.hub)
+    setup = replace(setup, mtp=draft is None)
+    target = single(resolve_headers(asked.model, hub=asked.hub.access()))
+    budget = with_main_memory(memory.budget(setup, measures=False))
+    request = PlanRequest(budget, setup, places_experts=True)
+    found = plan_drafting(target, draft, request, start_allocator, settings.n_drafted)
+    answer = drafting_answer(found, budget)
+    if asked.output.as_json:
+        asked.output.record(DRAFTING, replace(found, answer=answer.text))
+    else:
+        asked.output.answer(answer)
+    return ExitCode.DOES_NOT_FIT if found.row.fits is False else ExitCode.DONE

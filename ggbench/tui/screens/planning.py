@@ -210,8 +210,8 @@ class PlanScreen(TaskScreen):
         library = self.library
 
         def steps() -> Iterator[Candidate | Pick | None]:
-            from ggbench.decisions.pick.checks import check
             from ggbench.decisions.pick.choose import best_way
+            from ggbench.decisions.pick.order import check
             from ggbench.tui import quant_rows  # noqa: F401 - imported here, as it would hold up a key
 
             request, pick = library.request(budget), None
