@@ -15,7 +15,7 @@ from ggbench.commands.output import Output, status_line
 from ggbench.decisions.pick.candidates import PickRequest
 from ggbench.decisions.pick.decide import decide
 from ggbench.decisions.pick.models import Competitors
-from ggbench.decisions.pick.order import concessions
+from ggbench.decisions.pick.order import asks_nothing
 from ggbench.decisions.pick.recommend import is_good
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.run_commands import RunSettings, render
@@ -71,7 +71,7 @@ def find_substitute(pick: Pick, request: PickRequest, allocator: DryAllocator, o
     It has a score of its publisher and at least half the parameters, or supersedes what was named.
     """
     best = pick.best
-    if best is None or (is_runnable(pick) and not any(concessions(best, pick.needs)[:2])):
+    if best is None or (is_runnable(pick) and asks_nothing(best, pick.needs)):
         return ""
     try:
         found = run_pick(Competitors(entries=_peers(best)), request, allocator, output)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.candidates import Finder, PickRequest, Steps
 from ggbench.decisions.pick.choose import best_of, best_way, surest
 from ggbench.decisions.pick.models import Competitors, PickedModel, is_mixture, of_entry, scores
-from ggbench.decisions.pick.order import FASTER, check, concessions, pace
+from ggbench.decisions.pick.order import FASTER, asks_nothing, check, pace
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.endings import Outcome
@@ -134,7 +134,7 @@ class _Agenda:
 
     def _is_good(self, best: Candidate) -> bool:
         is_slow = best.is_split and not best.is_mixture
-        return not best.missed and not is_slow and not any(concessions(best, self._needs)[:2])
+        return not best.missed and not is_slow and asks_nothing(best, self._needs)
 
     def _size(self, entry: CatalogModel, least_tok_s: float) -> Steps:
         """Yield and return the candidates of the quants that may be fast enough."""

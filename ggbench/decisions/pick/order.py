@@ -51,6 +51,11 @@ def concessions(candidate: Candidate, needs: Needs) -> Concessions:
     )
 
 
+def asks_nothing(candidate: Candidate, needs: Needs) -> bool:
+    """Return whether nobody notices its loss, and it is not certainly slow."""
+    return not any(concessions(candidate, needs)[:2])
+
+
 def concern_of(candidate: Candidate, needs: Needs) -> Concern:
     """Return whether people notice its loss, of unknown weights its cache's; if not, whether they do of what that stays
     below in four of five cases.
