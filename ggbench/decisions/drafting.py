@@ -23,7 +23,7 @@ from ggbench.show.words import say
 from ggbench.sizing.drafts import check_drafts
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan import Planners, PlanRequest
+from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_length
@@ -80,8 +80,8 @@ def plan_drafting(
 
 
 def _row(target: Target, draft: Target | None, request: PlanRequest, start: Allocators) -> PlanRow:
-    with start(request.setup, request.budget, draft) as allocator, Planners(allocator, request) as planners:
-        [row] = planners.plan([target])
+    with start(request.setup, request.budget, draft) as allocator:
+        [row] = plan([target], request, allocator)
     return row
 
 

@@ -199,7 +199,7 @@ def draft_steps(
     return [
         DraftStep(
             k,
-            Estimate(least + k * row.value, least + k * row.low, least + k * row.high),
+            Estimate(least, least, least).plus(row, k),
             {task: length_of_rows(of_task, k) for task, of_task in alike.items()},
         )
         for k, least in zip(ks, costs, strict=False)

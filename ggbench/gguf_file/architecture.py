@@ -332,22 +332,17 @@ def _is_recurrent(architecture: str, values: TypedMetadata, heads: Heads, n_laye
             pairs = zip(heads.n_head_kv[:n_layer], heads.n_ff, strict=False)
             return [not n_kv and not n_ff for n_kv, n_ff in pairs]
         case "between attention":
-            return _is_between_attention(architecture, values, len(heads.n_head_kv))[:n_layer]
+            stated = values.flags(RECURRENT_LAYERS, len(heads.n_head_kv))
+            if stated is not None:
+                return list(stated[:n_layer])
+            interval = values.count("full_attention_interval", _ATTENTION_INTERVAL.get(architecture, 4))
+            return [interval > 0 and (layer + 1) % interval > 0 for layer in range(n_layer)]
     return [False] * n_layer
 
 
 def is_between_attention(architecture: str) -> bool:
     """Return whether the layers with attention are the last of each period, or those in the header's array."""
     return _RECURRENCE.get(architecture) == "between attention"
-
-
-def _is_between_attention(architecture: str, values: TypedMetadata, n_all: int) -> list[bool]:
-    """Return which layers are recurrent: by the header's array, else all but the last of each period."""
-    stated = values.flags(RECURRENT_LAYERS, n_all)
-    if stated is not None:
-        return list(stated)
-    interval = values.count("full_attention_interval", _ATTENTION_INTERVAL.get(architecture, 4))
-    return [interval > 0 and (layer + 1) % interval > 0 for layer in range(n_all)]
 
 
 def _recurrent_elements(architecture: str, values: TypedMetadata, heads: Heads) -> int:

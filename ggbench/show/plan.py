@@ -51,8 +51,8 @@ from ggbench.units import (
 )
 
 
-def speed_mark(expected: Expected | None) -> str:
-    """Return `!` for a speed of a disturbed run, `~` for an estimated one."""
+def basis_mark(expected: Expected | None) -> str:
+    """Return `!` for a value of a disturbed run, `~` for an estimated one."""
     if expected is None:
         return ""
     if expected.is_estimate:
@@ -131,7 +131,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             is_estimate=True,
             meaning="Expected speed with a full context [tokens/s]; null if unknown.",
             better="more",
-            mark=lambda row: speed_mark(row.expected),
+            mark=lambda row: basis_mark(row.expected),
         ),
         member(
             "tok_s_together",
@@ -152,7 +152,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             meaning="Mean KL divergence from the original in nats, of a quality run, else (~) typical of the quant."
             " A quantized KV cache adds its own. A typical one's interval is the range over models.",
             better="less",
-            mark=lambda row: "~" if row.loss and row.loss.is_estimate else "",
+            mark=lambda row: basis_mark(row.loss),
         ),
         member("bpw", "BPW", format_number, meaning="Bits per weight."),
         member(

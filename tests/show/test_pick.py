@@ -29,7 +29,7 @@ from ggbench.models.targets import FileToRun
 from ggbench.runs.store.database import Store
 from ggbench.show import words
 from ggbench.show.answer import Table
-from ggbench.show.plan import speed_mark
+from ggbench.show.plan import basis_mark
 from ggbench.show.words import say
 from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.plan import Planners
@@ -159,7 +159,7 @@ def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() ->
     ):  # fmt: skip
         own = candidate(loss=loss)
         own = replace(own, row=replace(own.row, expected=speed))
-        assert speed_mark(own.row.expected) == mark
+        assert basis_mark(own.row.expected) == mark
         assert headline(recommend([own], Needs())).startswith(begins)
     assert "loses nothing" in headline(recommend([candidate("f16", loss=expected_loss("", "f16", 10**9))], Needs()))
     assert "loss unknown" in headline(recommend([candidate(loss=None)], Needs()))

@@ -225,9 +225,8 @@ def turn_speed(curves: Sequence[SpeedCurve], workload: ChatTurn) -> TurnSpeed | 
     if not curve.prefill_ms:
         return TurnSpeed(tok_s, None)
     before, after = (_prompt_ms(curve.prefill_ms, n) for n in (depth, depth + workload.n_prompt))
-    answer_s = astuple(inverse(tok_s, workload.n_gen))
-    prompt_s = (_less(*pair) / 1e3 for pair in zip(after, before, strict=True))
-    return TurnSpeed(tok_s, Estimate(*map(sum, zip(prompt_s, answer_s, strict=True))))
+    prompt_s = Estimate(*(_less(*pair) / 1e3 for pair in zip(after, before, strict=True)))
+    return TurnSpeed(tok_s, prompt_s.plus(inverse(tok_s, workload.n_gen)))
 
 
 def _prompt_ms(known: Known, n: int) -> tuple[float, ...]:

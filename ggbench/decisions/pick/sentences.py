@@ -11,11 +11,11 @@ from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.plan import (
     assumed_memory,
+    basis_mark,
     card_order,
     ends_only,
     gains_text,
     in_brief,
-    speed_mark,
     value_only,
 )
 from ggbench.show.words import say
@@ -47,7 +47,7 @@ def _speed(pick: Pick, own: Candidate) -> str:
         return say("pick.speed_unknown")
     key = "speed" if pick.needs.n_slots == 1 else "speed_each"
     at = format_length(own.n_ctx // pick.needs.n_slots)
-    tok_s = f"{speed_mark(own.tok_s)}{value_only(own.tok_s)} tok/s ({ends_only(own.tok_s, 2)})"
+    tok_s = f"{basis_mark(own.tok_s)}{value_only(own.tok_s)} tok/s ({ends_only(own.tok_s, 2)})"
     return say(f"pick.{key}", tok_s=tok_s, users=pick.needs.n_slots, n_ctx=at)
 
 
@@ -56,8 +56,7 @@ def _lost(pick: Pick, loss: Expected | None) -> str:
         return say("pick.loss_unknown")
     if not loss.high:
         return say("pick.loss_nothing")
-    mark = "~" if loss.is_estimate else ""
-    return say(f"pick.loss_{pick.concern}", loss=f"{mark}{format_number(loss.value, 2)}")
+    return say(f"pick.loss_{pick.concern}", loss=f"{basis_mark(loss)}{value_only(loss)}")
 
 
 def cache_text(candidate: Candidate) -> str:

@@ -18,7 +18,7 @@ from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_name
-from ggbench.show.plan import MACHINE, MACHINE_FIGURES, machine_values, speed_mark, value_only
+from ggbench.show.plan import MACHINE, MACHINE_FIGURES, basis_mark, machine_values, value_only
 from ggbench.show.text import SPEED_FROM
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget, Change
@@ -73,9 +73,9 @@ FIGURES: tuple[Figure[Listed], ...] = (
     Figure("options", "options", lambda row: " ".join(row.candidate.options), meaning="Of its placement."),
     Figure("cache", "KV", lambda row: cache_text(row.candidate), meaning="Types of the KV cache."),
     member("tok_s", "tok/s", value_only, "candidate.tok_s", meaning="Speed of each user with a full context.",
-           mark=lambda row: speed_mark(row.candidate.tok_s), is_estimate=True),
+           mark=lambda row: basis_mark(row.candidate.tok_s), is_estimate=True),
     member("kld", "loss", value_only, "candidate.loss", is_estimate=True,
-           mark=lambda row: "~" if row.candidate.loss and row.candidate.loss.is_estimate else "",
+           mark=lambda row: basis_mark(row.candidate.loss),
            meaning="Mean KL divergence of weights and KV cache from the original, in nats. A typical one's interval "
                    "is the range over models."),
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),

@@ -197,13 +197,9 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """Empty for a twin, which has no text to accept."""
 
     @property
-    def depths(self) -> tuple[int, ...]:
-        """The measured depths, ascending."""
-        return tuple(sorted({each.n_depth for each in self.cases}))
-
-    def at(self, n_depth: int) -> tuple[SpeculationCase, ...]:
-        """Return the cases of a depth, the fewest drafted tokens first."""
-        return tuple(each for each in self.cases if each.n_depth == n_depth)
+    def least(self) -> tuple[SpeculationCase, ...]:
+        """The cases at the least depth, the fewest drafted tokens first."""
+        return tuple(each for each in self.cases if each.n_depth == self.cases[0].n_depth)
 
 
 def result_of(run: Run) -> SpeculateResult | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.drafts import expected_acceptance, kind_of
@@ -31,7 +31,7 @@ _RULE = "Drafts pay above the break-even, in mean tokens of a step. The gain is 
 def _best(summary: QuantSummary) -> SpeculationCase | None:
     """Return the best case at the least depth."""
     found = result_of(summary.run)
-    return best_case(found.at(found.depths[0])) if found and found.cases else None
+    return best_case(found.least) if found and found.cases else None
 
 
 def _of_result(key: str, meaning: str, get: Callable[[Run, SpeculateResult], str]) -> Figure[QuantSummary]:
@@ -50,7 +50,7 @@ def verdict(found: SpeculateResult) -> str:
     """
     if found.texts:
         return " ".join(_of_texts(found.texts))
-    return _of_case(best_case(found.at(found.depths[0]))) if found.cases else ""
+    return _of_case(best_case(found.least)) if found.cases else ""
 
 
 def _of_case(case: SpeculationCase) -> str:
@@ -63,21 +63,18 @@ def _of_case(case: SpeculationCase) -> str:
     return say(f"speculate.{key}", length=length, k=case.k, share=format_percent(share), gain=gain)
 
 
-def _how(gain: Estimate) -> Literal["faster", "undecided", "slower"]:
+def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
+    """Return `Drafts pay on code (1.50 ±0.05 times).`, and so on: those that they slow down last."""
+    named: dict[str, list[str]] = {"faster": [], "undecided": [], "slower": []}
+    for each in texts:
+        named[_how(each.gain)].append(say("speculate.text", name=each.name, gain=each.gain))
+    return [say(f"speculate.{how}", texts=in_words(found)) for how, found in named.items() if found]
+
+
+def _how(gain: Estimate) -> str:
     if gain.high < 1:
         return "slower"
     return "faster" if gain.low > 1 else "undecided"
-
-
-def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
-    """Return `Drafts pay on code (1.50 ±0.05 times).`, and so on: those that they slow down last."""
-    found = []
-    for how in ("faster", "undecided", "slower"):
-        named = [
-            say("speculate.text", name=each.name, gain=each.gain) for each in texts if _how(each.gain) == how
-        ]
-        found += [say(f"speculate.{how}", texts=in_words(named))] if named else []
-    return found
 
 
 def best_case(cases: Sequence[SpeculationCase]) -> SpeculationCase:
@@ -106,7 +103,7 @@ def drafting_line(run: Run, found: SpeculateResult) -> str:
     if found.texts:
         k = found.texts[0].k
     else:
-        steps = [each.step for each in found.at(found.depths[0])]
+        steps = [each.step for each in found.least]
         k = best_step(steps, expected_acceptance(kind_of(found.pair.spec_type)).value).times.k
     setup = LlamaConfig.of(run.head.setup).as_asked()
     draft = file_words(found.pair.draft, "-md", "-hfd") if found.pair.draft else ()
@@ -162,10 +159,9 @@ class SpeculatePresenter(Presenter):
         found = result_of(run)
         if found is None:
             return run_answer(run, Answer(self.ending(run)))
-        least = found.at(found.depths[0]) if found.cases else ()
-        front: Part = Table(_TEXTS, found.texts, _TURNS) if found.texts else _cases_table(least)
+        front: Part = Table(_TEXTS, found.texts, _TURNS) if found.texts else _cases_table(found.least)
         notes = twin_notes([run.subject])
-        is_all = found.cases == (() if found.texts else least)
+        is_all = found.cases == (() if found.texts else found.least)
         why: list[Part] = [] if is_all else [_cases_table(found.cases)]
         draft = " ".join(file_words(found.pair.draft, "-md", "-hfd")) if found.pair.draft else ""
         why.append(Facts([("break-even", _RULE), ("draft", draft), ("type", found.pair.spec_type)]))
