@@ -14,10 +14,10 @@ from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, Unsupported, UsageError
+from ggbench.experiments.speculate.answers import TEXTS, answered_texts, answers_of
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import N_DRAFTED, SpeculateResult, SpeculateSettings, SpeculationRound
 from ggbench.experiments.speculate.show import PRESENTER, drafting_line, verdict
-from ggbench.experiments.speculate.texts import TEXTS, answered_texts, answers_of
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job

@@ -9,10 +9,10 @@ from ggbench.commands.measure_options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
+from ggbench.experiments.speculate.answers import TEXTS, answered_texts
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
 from ggbench.experiments.speculate.show import PRESENTER, drafting_line
-from ggbench.experiments.speculate.texts import TEXTS, answered_texts
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job

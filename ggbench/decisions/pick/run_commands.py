@@ -178,16 +178,21 @@ def _modelfile(run: RunSettings) -> str:
     lines += [f"FROM {each}" for each in _sources(run.file)]
     parameters = {
         "num_ctx": setup.n_ctx and setup.n_ctx // setup.n_seq_max,
-        "num_gpu": ALL_LAYERS if run.backends else None,
+        "num_gpu": _num_gpu(run),
         "main_gpu": setup.main_gpu,
         "num_batch": None if setup.n_ubatch == _DEFAULT.n_ubatch else setup.n_ubatch,
         "num_thread": setup.threads,
         "use_mmap": None if setup.mmap else "false",
     }
-    if setup.n_gpu_layers >= 0:
-        parameters["num_gpu"] = setup.n_gpu_layers
     lines += [f"PARAMETER {each} {value}" for each, value in parameters.items() if value is not None]
     return "\n".join(lines)
+
+
+def _num_gpu(run: RunSettings) -> int | None:
+    """Return the layers to put on GPUs; None for Ollama's own choice."""
+    if run.setup.n_gpu_layers >= 0:
+        return run.setup.n_gpu_layers
+    return ALL_LAYERS if run.backends else None
 
 
 def _ollama_obstacles(run: RunSettings) -> Iterator[str]:
@@ -212,15 +217,13 @@ def _ollama_environment(setup: LlamaConfig) -> list[str]:
 
     Source: Ollama's FAQ.
     """
-    is_quantized, found = setup.type_v != "f16" and setup.flash_attn == "auto", []
-    flash_attn = _OLLAMA_FLASH_ATTN.get("on" if is_quantized else setup.flash_attn)
-    if flash_attn is not None:
-        found.append(f"OLLAMA_FLASH_ATTENTION={flash_attn}")
-    if setup.type_k != "f16":
-        found.append(f"OLLAMA_KV_CACHE_TYPE={setup.type_k}")
-    if setup.n_seq_max > 1:
-        found.append(f"OLLAMA_NUM_PARALLEL={setup.n_seq_max}")
-    return found
+    is_quantized = setup.type_v != "f16" and setup.flash_attn == "auto"
+    variables = {
+        "OLLAMA_FLASH_ATTENTION": _OLLAMA_FLASH_ATTN.get("on" if is_quantized else setup.flash_attn),
+        "OLLAMA_KV_CACHE_TYPE": None if setup.type_k == "f16" else setup.type_k,
+        "OLLAMA_NUM_PARALLEL": None if setup.n_seq_max == 1 else setup.n_seq_max,
+    }
+    return [f"{name}={value}" for name, value in variables.items() if value is not None]
 
 
 def _sources(file: FileToRun) -> list[str]:

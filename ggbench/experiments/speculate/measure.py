@@ -87,8 +87,8 @@ class SpeculateExperiment(Experiment):
         return (yield from time_pair(session))
 
     def reduce(self, recording: Recording) -> SpeculateResult | None:
+        from ggbench.experiments.speculate.answers import answered_texts
         from ggbench.experiments.speculate.pair_timer import timed_cases
-        from ggbench.experiments.speculate.texts import answered_texts
 
         pair = recording.last(DraftedPair)
         if pair is None:

@@ -14,6 +14,7 @@ from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.expect.drafts import expected_acceptance
+from ggbench.experiments.speculate.answers import TEXTS, answers_of, is_trained
 from ggbench.experiments.speculate.record import (
     FEWEST_ROUNDS,
     MOST_ROUNDS,
@@ -22,7 +23,6 @@ from ggbench.experiments.speculate.record import (
     SpeculationCase,
     SpeculationRound,
 )
-from ggbench.experiments.speculate.texts import TEXTS, answers_of, is_trained
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.experiment import Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
