@@ -95,8 +95,10 @@ def command(
 
 def _line_of(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the pasted line, from stdin without one or for `-`, and MODEL and QUANT; bare words are one line."""
+    from ggbench.engines.llama.command_line import MOST_CHARACTERS
+
     if words[:1] in ((), ("-",)):
-        return sys.stdin.read(), words[1:]
+        return sys.stdin.read(MOST_CHARACTERS + 1), words[1:]
     if len(words) == 1 or any(each.isspace() for each in words[0]):
         return words[0], words[1:]
     return shlex.join(words), ()

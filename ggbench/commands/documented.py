@@ -111,12 +111,12 @@ _OF_SETUPS = "--n-ubatch"
 
 
 def _without_idle(args: list[str], own: set[str]) -> list[str]:
-    """Return the arguments with llama-server's options as ggbench's, and name once those without effect."""
+    """Return the arguments with llama-server's options as ggbench's, and name once those that it ignores."""
     from ggbench.engines.llama.command_line import in_own_words
 
     words, idle = in_own_words(args, own)
     if idle and not {"-q", "--quiet"} & {*words}:
-        click.echo(f"no effect here: {in_words(list(dict.fromkeys(idle)))}", err=True)
+        click.echo(f"ignored: {in_words(list(dict.fromkeys(idle)))}", err=True)
     return words
 
 

@@ -135,7 +135,7 @@ def test_a_pasted_line_is_planned_like_the_same_options_of_ggbench(ggbench: Run)
     own = "qwen3-30b-a3b q4_k_m -c 16k -ctk q8_0 -ctv q8_0 -fa on --cpu-moe"
     ran = ggbench("plan", *pasted.split(), *CARD, "--json")
     assert ran.json == ggbench("plan", *own.split(), *CARD, "--json").json
-    assert ran.err == "no effect here: --jinja\n"
+    assert ran.err == "ignored: --jinja\n"
 
 
 @pytest.mark.parametrize(

@@ -113,3 +113,18 @@ def test_a_damaged_command_is_parsed_or_refused(parts: list[str], joint: str) ->
         assert "\n" not in error.message
     else:
         line.words({"-c", "-ngl", "-fa"})
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("LLAMA_ARG_NO_KV_OFFLOAD=1 llama-server -m a.gguf", ["-nkvo", "-m"]),
+        ("LLAMA_ARG_KV_OFFLOAD=0 llama-server -m a.gguf", ["-nkvo", "-m"]),
+        ("LLAMA_API_KEY=s HF_TOKEN=t llama-server -m a.gguf", ["-m"]),
+        ('llama-server --chat-template "<|user|>" -c 4096', ["--chat-template", "-c"]),
+        ("llama-server -c 4096; echo done", ["-c"]),
+        ("llama-server -np 2 2>&1 | tee log", ["-np"]),
+    ],
+)
+def test_a_shell_is_read_as_a_shell_does(text: str, flags: list[str]) -> None:
+    assert [each.flag for each in parse_command(text).given] == flags

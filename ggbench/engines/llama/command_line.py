@@ -24,7 +24,7 @@ from ggbench.errors import UnknownName, UsageError
 from ggbench.fields import defaults_of, options_of
 from ggbench.text import shell_path, shorten
 
-_MOST_CHARACTERS = 20_000
+MOST_CHARACTERS = 20_000
 TRUE, FALSE = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
 """Source: `is_truthy` and `is_falsey` in common/arg.cpp."""
 _BARE = "write -fa on: without a value it takes the next word for one"
@@ -256,8 +256,10 @@ _APP = re.compile(r"(?:.*[/\\])?llama", re.IGNORECASE)
 """The program that serves by its command `serve`, or `server`."""
 _IMAGE = re.compile(r"(?:[\w.-]+/)*[\w.-]*llama[\w.-]*:[\w.-]+", re.IGNORECASE)
 """An image of a container, `ghcr.io/ggml-org/llama.cpp:server-cuda`, whose entry point is llama-server."""
-_END = re.compile(r"[|&;<>].*|[12]>.*", re.DOTALL)
-"""A word of a shell that ends a command."""
+_ENDS = ";|&<>"
+"""What ends a command in a shell, unless it is quoted."""
+_DESCRIPTOR = re.compile(r"(?<=\s)[12](?=>)")
+"""The number of an output before its redirection."""
 
 
 def parse_command(text: str) -> CommandLine:
@@ -285,7 +287,7 @@ def parse_command(text: str) -> CommandLine:
 
 def _words(text: str) -> list[str]:
     """Return the words of a text up to the end of the command. Raises UsageError."""
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > MOST_CHARACTERS:
         raise UsageError(
             f"{len(text):,} characters are no command line", "paste the line that starts llama-server"
         )
@@ -296,12 +298,15 @@ def _words(text: str) -> list[str]:
         )
     if any(not (each.isprintable() or each.isspace()) for each in text):
         raise UsageError("the command line has control characters", "paste it as text")
+    text = _DESCRIPTOR.sub("", text.replace("\\", "\\\\") if _WINDOWS.search(text) else text)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=_ENDS)
+    lexer.whitespace_split, lexer.commenters = True, ""
     try:
-        words = shlex.split(text.replace("\\", "\\\\") if _WINDOWS.search(text) else text)
+        words = list(lexer)
     except ValueError:
         raise UsageError(f"unbalanced quotes in {shorten(text, 60)!r}", "paste the whole line") from None
     start = _start(words) or 0
-    return [*words[:start], *itertools.takewhile(lambda word: not _END.fullmatch(word), words[start:])]
+    return [*words[:start], *itertools.takewhile(lambda word: word.strip(_ENDS) or not word, words[start:])]
 
 
 def _start(words: Sequence[str]) -> int | None:
@@ -316,13 +321,19 @@ def _start(words: Sequence[str]) -> int | None:
 
 
 def _of_variables(variables: Mapping[str, str]) -> Iterator[Given]:
-    """Yield the options that variables set, as llama.cpp reads them."""
-    for option in {each.name: each for each in server_options().values() if each.env in variables}.values():
-        value = variables[option.env]
-        if option.n_values:
+    """Yield the options that variables set, as llama.cpp reads them; not keys and tokens, which stay variables.
+
+    Source: `common_arg::get_value_from_env` in common/arg.cpp.
+    """
+    for option in {each.name: each for each in server_options().values() if each.env}.values():
+        value = variables.get(option.env)
+        is_off = option.off and option.env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_") in variables
+        if is_off or (option.off and value is not None and value.lower() not in TRUE):
+            yield Given(option, option.off[0])
+        elif value is not None and option.n_values and option.name not in _SECRETS:
             yield Given(option, option.on[0], (value,), option.gone)
-        elif value.lower() in TRUE or option.off:
-            yield Given(option, (option.on if value.lower() in TRUE else option.off)[0])
+        elif value is not None and value.lower() in TRUE:
+            yield Given(option, option.on[0])
 
 
 def _of_words(words: Iterable[str]) -> Iterator[Given]:
