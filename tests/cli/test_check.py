@@ -21,7 +21,8 @@ ALSO = {
     "no_effect": {"main_gpu", "no_windows", "dense", "clamped", "undrafted", "no_tensor", "covered", "gone"},
 }
 """Findings of the program that an expert's words may mean, where they are not its own."""
-QUICK = (7, 10, 12, 19)
+JUDGED = {(each["verdict"], *sorted(each["findings"])): each for each in LINES}
+"""A line of each judgement: the last, so that none repeats another."""
 CARD = ("--gpu", "rtx-3060", "--ram", "64GiB@50GB/s")
 
 
@@ -55,9 +56,7 @@ def test_what_an_expert_would_find(ggbench: Run, line: str, gpu: str, code: int,
     assert found <= kinds(ran.json) and (found or not ran.json["findings"])
 
 
-@pytest.mark.parametrize(
-    "line", [pytest.param(each, marks=() if n in QUICK else pytest.mark.slow) for n, each in enumerate(LINES)]
-)
+@pytest.mark.parametrize("line", JUDGED.values())
 def test_a_line_of_a_public_thread_is_judged_as_by_an_expert(ggbench: Run, line: dict[str, Any]) -> None:
     """It fits if the expert says so, and what the expert names is among the findings."""
     machine = [word for name in ("gpu", "ram") if line.get(name) for word in (f"--{name}", line[name])]
