@@ -200,10 +200,6 @@ class GgbenchApp(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer every active key that does more than move, in addition to Textual's own commands."""
         yield from super().get_system_commands(screen)
-        other = "textual-light" if self.current_theme.dark else "textual-dark"
-        yield SystemCommand(
-            "Light or dark", f"Change the theme to {other}", lambda: setattr(self, "theme", other)
-        )
         if self.current_mode != "results":
             about = "Save stored runs as a report or whole: s and S among the results"
             yield SystemCommand("Report, export", about, lambda: self.switch_mode("results"))
@@ -250,6 +246,12 @@ class GgbenchApp(App[None]):
             command = ["tmux", "load-buffer", "-w", "-"]
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(command, input=text.encode(), capture_output=True, timeout=1.0, check=False)
+
+    def simulate_key(self, key: str) -> None:
+        """Press a key in place of a click. The key that Textual makes stops below the clicked screen, its sender."""
+        event = events.Key(key, None)
+        event.set_sender(self)
+        self.post_message(event)
 
     def pop_screen(self) -> AwaitComplete:
         """Let the next key go to the screen below."""

@@ -21,11 +21,11 @@ from ggbench.sizing.plan_record import HOST_DEVICE, Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen, Palette
+from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen
 from ggbench.tui.widgets.bars import TopLine
 from tests.fakes.driving import click, press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate, decodes
-from tests.fakes.library import BUDGET, budgets_of
+from tests.fakes.library import BUDGET, FakePlanner, budgets_of, plan_row, planned
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
@@ -50,31 +50,49 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
     drive(app, steps)
 
 
-def test_a_click_on_a_shown_key_presses_it(app: App, drive: Drive) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        await click(app, pilot, "? help")
-        assert isinstance(app.screen, HelpScreen)
-        await click(app, pilot, "esc close")
-        assert not app.screen.is_modal
-        await press(app, pilot, "slash")
-        await click(app, pilot, "? help")  # which is no letter there
-        await press(app, pilot, "escape")
-        await pilot.resize_terminal(60, 16)
-        await settle(app, pilot)
-        await click(app, pilot, "^p all actions")
-        assert isinstance(app.screen, Palette)
-        await press(app, pilot, "escape")
-        await press(app, pilot, "3")
-        await click(app, pilot, "1 Library")
-        assert app.current_mode == "library"
+CLICKED = {
+    "library": (
+        "w=w why, escape=esc back, e=e needs, right=→ change, escape=esc close, o=o options, escape=esc close, g=g GPU,"
+        " escape=esc close, y=y copy, escape=esc close, b=b measure, escape=esc close, b=b measure, up=↑ what,"
+        " escape=esc close, space=␣ mark, enter=⏎ plan, y=y copy, escape=esc close, escape=esc back,"
+        " question_mark=? help, escape=esc close, slash=/ filter, ctrl+p=^p all"
+    ),
+    "results": (
+        "enter=⏎ open, w=w why, w=w why, tab=tab next, plus=+, right=→, 0=0 all, escape=esc back, space=␣ mark,"
+        " d=d delete, right=→ change, left=← →, enter=⏎ No, slash=/ filter"
+    ),
+}
+"""Keys, each with the place where a click does the same."""
 
-    drive(app, steps)
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("mode", CLICKED)
+def test_a_click_on_a_shown_key_presses_it(
+    services: Services, planner: FakePlanner, drive: Drive, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(App, "DEFAULT_MODE", mode)
+    rows = [plan_row("small-0.6b", quant, BUDGET) for quant in ("q8_0", "q4_k_m")]
+    planner.rows_of["small-0.6b"] = [planned(row.quant, row) for row in rows]
+    seen: list[list[str]] = []
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, *["j", "enter"] * (mode == "library"))
+        is_first = not seen
+        seen.append([])
+        for step in CLICKED[mode].split(", "):
+            key, text = step.split("=")
+            seen[-1].append(await press(app, pilot, key) if is_first else await click(app, pilot, text))
+
+    for _ in range(2):
+        drive(App(services), steps, (120, 36))
+    for step, pressed, clicked in zip(CLICKED[mode].split(", "), *seen, strict=True):
+        assert clicked == pressed, step
 
 
 def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         commands = {command.title for command in app.get_system_commands(app.screen)}
-        assert {"Run", "Library", "Filter", "GPU", "Help", "Theme", "Light or dark"} <= commands
+        assert {"Run", "Library", "Filter", "GPU", "Help", "Theme"} <= commands
         for key in (*MODES, "1"):
             await press(app, pilot, key)
             for command in app.get_system_commands(app.screen):

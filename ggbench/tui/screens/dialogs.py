@@ -89,7 +89,9 @@ class ConfirmScreen(Dialog[bool]):
     @on(DescendantFocus)
     def _say_what_enter_does(self) -> None:
         is_yes = self.focused is not None and self.focused.id == "yes"
-        self.query_one(".dialog").border_subtitle = f"⏎ {self._yes_label if is_yes else 'No'}, ← → change"
+        self.query_one(".dialog").border_subtitle = key_links(
+            f"⏎ {self._yes_label if is_yes else 'No'} · ← → change"
+        )
 
     @on(Button.Pressed)
     def _answer_with_button(self, event: Button.Pressed) -> None:

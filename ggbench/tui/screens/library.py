@@ -22,7 +22,7 @@ from ggbench.tui.library import quants_on_disk
 from ggbench.tui.model_list import ModelEntry, best_models, list_models
 from ggbench.tui.screens.starting import StartScreen
 from ggbench.tui.widgets.answer_pane import AnswerPane
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TopLine, key_links
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TopLine, key_links, put
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quant_panels import LossSpeedPlot, MemoryPanel
 from ggbench.tui.widgets.quants_table import QuantsTable
@@ -329,9 +329,9 @@ ggbench tui --api-key-env VARIABLE."""
         is_planning = self.is_planning or self.machine is None
         self._table.border_title = Text(library.status(is_planning=is_planning))
         answer = "planning…" if is_planning else library.reason()
-        self.query_one("#answer", Static).update(Text(answer if library.entry else _FIRST_STEP))
+        put(self.query_one("#answer", Static), answer if library.entry else _FIRST_STEP)
         command = "" if is_planning else self._command_of(library.picked)
-        self.query_one("#command", Static).update(Text(command))
+        put(self.query_one("#command", Static), command)
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is not None:
             self.query_one(StatusMessage).show_error(problem)

@@ -139,7 +139,11 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
             self.app.copy_to_clipboard(self._opened.answer.markdown())
             self.status.show("Copied the comparison as Markdown.")
         elif runs := self._selected:
-            self.status.copy_commands(*(run.stored.command for run in runs))
+            commands = "\n".join(sanitize(run.stored.command) for run in runs)
+            self.app.copy_to_clipboard(commands)
+            self.status.show(
+                "Copied; if your terminal blocks that, select it here with shift held:", *commands.splitlines()
+            )
 
     def action_save(self) -> None:
         """Save a report of the runs in the current folder."""

@@ -14,12 +14,18 @@ from textual.widgets import Input, Static
 from ggbench.errors import GgbenchError
 from ggbench.text import sanitize
 from ggbench.tui.host import host_of, runs_of
-from ggbench.units import counted, format_bandwidth, format_bytes
+from ggbench.units import format_bandwidth, format_bytes
 
 if TYPE_CHECKING:
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.work_queue import PullQueue
+
+
+def put(widget: Static, text: str) -> None:
+    """Show a text; the same text again lays out nothing."""
+    if str(widget.content) != text:
+        widget.update(Text(text))
 
 
 class StatusMessage(Static):
@@ -35,25 +41,11 @@ class StatusMessage(Static):
         super().__init__(id=id, markup=False, classes="-empty")
 
     def show(self, *lines: str, error: bool = False) -> None:
-        self.set_class(error, "-error")
-        self.update(Text("\n".join(map(sanitize, lines))))
-        self.set_class(not lines, "-empty")
+        self.set_class(error, "-error").set_class(not lines, "-empty")
+        put(self, "\n".join(map(sanitize, lines)))
 
     def show_error(self, error: GgbenchError) -> None:
         self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
-
-    def copy_commands(self, *commands: str) -> None:
-        """Copy commands to the clipboard, and show them for manual selection, as not every terminal allows copying."""
-        # one per line: a line break within a command would run half of it when pasted
-        lines = [line for line in map(sanitize, commands) if line]
-        if lines:
-            self.app.copy_to_clipboard("\n".join(lines))
-            copied = counted(len(lines), "command")
-            self.show(
-                f"Copied {copied}. If your terminal blocked that, select the text here with shift held.", *lines
-            )
-        else:
-            self.show("No command is known.")
 
 
 class FilterInput(Input):
@@ -74,13 +66,22 @@ _KEYS = {"␣": "space", "⏎": "enter", "esc": "escape", "/": "slash", "?": "qu
 
 
 def key_links(keys: str) -> str:
-    """Return `␣ mark · b measure` as the subtitle of a panel; a click on a key presses it, or closes a dialog."""
-    links = []
+    """Return `␣ mark · ← → change` as the subtitle of a panel; a click on a key, or on a word after it, presses it."""
+    linked = []
     for text in keys.split(" · "):
-        key = _KEYS.get(text.split()[0], text.split()[0])
-        action = "screen.dismiss" if text == "esc close" else f"app.simulate_key('{key}')"
-        links.append(f"[@click={action}]{text}[/]")
-    return " · ".join(links)
+        words = text.split()
+        while len(words) > 1 and words[1] in _KEYS:
+            linked.append(_link(words.pop(0)))
+            linked.append(" ")
+        linked += [_link(" ".join(words)), " · "]
+    return "".join(linked[:-1])
+
+
+def _link(text: str) -> str:
+    key, _, about = text.partition(" ")
+    return f"[@click=app.simulate_key('{_KEYS.get(key, key)}')][b $foreground]{key}[/] {about}[/]".replace(
+        " [/]", "[/]"
+    )
 
 
 _MODES = {"library": "1 Library", "run": "2 Run", "results": "3 Results"}

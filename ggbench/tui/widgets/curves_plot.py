@@ -52,7 +52,7 @@ class CurvesPlot(Widget, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, classes="panel")
-        self.border_subtitle = key_links("v next · + in · - out · ← earlier · → later · 0 all")
+        self.border_subtitle = key_links("v next · + - zoom · ← → move · 0 all")
         self.figures: tuple[LineChart, ...] = ()
         self.view: View | None = None
         """The zoomed view; None shows everything."""
