@@ -169,18 +169,19 @@ ggbench tui --api-key-env VARIABLE."""
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
         """Plan a model when it is highlighted or, if it needs the network, when it is entered; keys are for it."""
         entry, host = message.entry, host_of(self)
+        if entry is not None and entry.quant:
+            self._table.wanted = entry.quant
+        if message.entered and host.opens_quant is not None:
+            self._table.wanted, host.opens_quant = host.opens_quant, None
         if self.library.choose(entry, is_planning=self.is_planning):
             self._planned = None
             self.remove_class("-open")
             self._table.start_over()
             self.replan(begins=entry is not None and (message.entered or not entry.needs_network))
-        if entry is not None and entry.quant:
-            self._table.wanted = entry.quant
+        else:
+            self.show_rows()
         if message.entered:
-            if host.opens_quant is not None:
-                self._table.wanted, host.opens_quant = host.opens_quant, None
             self._close()
-        self.show_rows()
 
     @on(QuantsTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:

@@ -128,19 +128,19 @@ class CurvesPlot(Widget, can_focus=True):
 
     def _legend(self, width: int, most_lines: int) -> list[Text]:
         """Return the names of curves with values, as many as fit; none for a figure of one curve of this run."""
-        lines, curves = list[Text](), self.figure.curves
+        curves = self.figure.curves
         if len(curves) == 1 and not curves[0].dimmed:
             return []
-        for index, one in ((index, one) for index, one in enumerate(curves) if len(one.x)):
+        names = [
             # with the last value, if it has an error; W and B are shown next to the plot
-            name = f"{one.name}  {one.note}" if one.error is not None and one.note else one.name
-            text = Text(f"{letter(index)} {sanitize(name)}", self._style(Ink(index, one.dimmed)))
-            text.truncate(width, overflow="ellipsis")
-            if lines and lines[-1].cell_len + len(_GAP) + text.cell_len <= width:
-                lines[-1] = Text.assemble(lines[-1], _GAP, text)
-            elif len(lines) < most_lines:
-                lines.append(text)
-        return lines
+            Text(
+                sanitize(f"{letter(index)} {one.name}  {'' if one.error is None else one.note}".rstrip()),
+                self._style(Ink(index, one.dimmed)),
+            )
+            for index, one in enumerate(curves)
+            if len(one.x)
+        ]
+        return [*Text(_GAP).join(names).wrap(self.app.console, width)[:most_lines]]
 
     def _style(self, ink: Ink) -> str:
         colors = _ON_DARK if self.app.current_theme.dark else _ON_LIGHT
