@@ -48,10 +48,10 @@ _LONG = 8192
 _LONGEST_SILENCE_S = 120
 _ENTER, _START, _QUIT, _YES = b"\r", b"b", b"q", b"y"
 _MODES, _LISTED = b"3 Results", b"on this disk"
-_ASKED, _DECODING, _DONE, _SURE = "⏎ start".encode(), b"decoding", b"tok/s over", b"Stop all runs"
+_ASKED, _DECODING, _DONE, _SURE = b"what to measure", b"decoding", b"tok/s over", b"Stop all runs"
 """Drawn in the dialog, during a run, after it, and in the question of `q` during a run."""
-_SCREENS = {b"3": b"c compare", b"2": b"d stop", b"1": b"b measure"}
-"""Keys of screens, and a key in a frame of theirs."""
+_SCREENS = {b"3": b" compare", b"2": b" stop all", b"1": b" pull"}
+"""Keys of screens, and what a key in a frame of theirs does."""
 
 
 def main() -> int:

@@ -192,10 +192,10 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         await settle(app, pilot)
         assert "▶ running" in words_of(app).splitlines()[0]
         await press(app, pilot, "q")
-        assert "⏎ No, ← → change" in words_of(app)
+        assert "⏎ No · ← → change" in words_of(app)
         await press(app, pilot, "enter")
         assert app.is_busy and not app.screen.is_modal
-        assert "⏎ Quit, ← → change" in await press(app, pilot, "q", "left")
+        assert "⏎ Quit · ← → change" in await press(app, pilot, "q", "left")
         Thread(target=open_at_the_end, args=(app.run_queue._cancel,)).start()
         await pilot.press("y")
 

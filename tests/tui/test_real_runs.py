@@ -81,7 +81,7 @@ def start(terminal: int) -> None:
     """Start a decode in the Library of many tokens, once the file is planned."""
     read_until(terminal, lambda seen: b"iB left" in seen)
     os.write(terminal, b"b")
-    read_until(terminal, lambda seen: "⏎ start".encode() in seen)
+    read_until(terminal, lambda seen: b"what to measure" in seen)
     os.write(terminal, b"100000\r")
 
 
