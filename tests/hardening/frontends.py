@@ -19,7 +19,7 @@ from tests.hardening.trials import Trials
 
 _KEYS = (*b"123jk sSvrf?<>\t", b"\x1b[A", b"\x1b[B", b"\x1b", b"\r", b"c")
 """They move, mark, sort, filter, open, compare and stop; none deletes, downloads or writes a file."""
-_START, _ASKED = (b"1", b"b", b"60"), "⏎ start".encode()
+_START, _ASKED = (b"1", b"b", b"60"), b"what to measure"
 _BETWEEN_KEYS_S = 0.2
 _SETTLES_S = 3.0
 
