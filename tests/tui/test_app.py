@@ -81,7 +81,10 @@ def test_a_click_on_a_shown_key_presses_it(
         seen.append([])
         for step in CLICKED[mode].split(", "):
             key, text = step.split("=")
-            seen[-1].append(await press(app, pilot, key) if is_first else await click(app, pilot, text))
+            words = await press(app, pilot, key) if is_first else await click(app, pilot, text)
+            editors = [getattr(each, "value", "") for each in app.screen.query("Input, Choice")]
+            dialog = [type(app.screen).__name__, *editors, app.focused and app.focused.id]
+            seen[-1].append(str(dialog) if app.screen.is_modal else words)
 
     for _ in range(2):
         drive(App(services), steps, (120, 36))
