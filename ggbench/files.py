@@ -135,26 +135,30 @@ def get_cached(path: Path) -> bytes | None:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Raise UsageError for a folder, a file in none, and a regular file that exists unless `force` overwrites it."""
+    """Raise UsageError for a folder, a file in none, and a regular file that exists unless `force` overwrites it.
+
+    What is `_in_place` may exist.
+    """
     if not path.parent.is_dir():
         raise UsageError(
             f"cannot save in {sanitize(str(path.parent))}: no such folder", "create it, or name another"
         )
     if path.is_dir():
         raise UsageError(f"{sanitize(str(path))} is a folder", "name a file")
-    if path.is_file() and not force:
+    if path.exists() and not force and _in_place(path) is None:
         raise _exists(path)
 
 
 def write_as(path: Path, content: bytes | Iterable[bytes], *, force: bool) -> None:
-    """Write a file named by the user: a regular one completely or not at all, a link's target, a device in place.
+    """Write a file named by the user: a regular one completely or not at all, a link's target, or what is `_in_place`.
 
     Raises like `check_free` and `disk_errors`.
     """
     check_free(path, force=force)
     pieces = [content] if isinstance(content, bytes) else content
-    if path.exists() and not path.is_file():
-        with disk_errors(path), path.open("wb") as file:
+    place = _in_place(path)
+    if place is not None:
+        with disk_errors(path), open(place, "wb", closefd=place is path) as file:
             file.writelines(pieces)
         return
     target = Path(os.path.realpath(path))
@@ -163,6 +167,15 @@ def write_as(path: Path, content: bytes | Iterable[bytes], *, force: bool) -> No
             take_name(aside, target) if force else take_free_name(aside, target)
         except FileExistsError:
             raise _exists(path) from None
+
+
+def _in_place(path: Path) -> Path | int | None:
+    """Return a device, or the descriptor of stdout or stderr, which a shell may append to a file; None for the rest."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                return descriptor
+    return path if path.exists() and not path.is_file() else None
 
 
 def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:

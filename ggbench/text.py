@@ -27,7 +27,7 @@ def shorten(text: str, width: int) -> str:
 
 def without_password(address: str) -> str:
     """Return an address for display: without the user name, password or token before its host."""
-    return re.sub(r"^(\w+://|(?!\w+://))(?:[^/]*|[^/@]*:.*)@", r"\1***@", address.strip())
+    return re.sub(r"^(\w+://|(?!\w+://)/*)(?:[^/]*|[^@]*:.*)@", r"\1***@", address.strip())
 
 
 def shorten_middle(text: str, width: int) -> str:

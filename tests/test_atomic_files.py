@@ -160,6 +160,20 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink() and (tmp_path / "pipe").is_fifo() and Path("/dev/full").is_char_device()
 
 
+def test_an_output_that_is_a_file_is_appended_to_as_the_shell_says(tmp_path: Path) -> None:
+    saved = os.dup(1)
+    with (tmp_path / "file").open("wb") as file:
+        file.write(b"before ")
+        file.flush()
+        os.dup2(file.fileno(), 1)
+        try:
+            write_as(Path("/dev/stdout"), b"after", force=False)
+        finally:
+            os.dup2(saved, 1)
+            os.close(saved)
+    assert (tmp_path / "file").read_bytes() == b"before after"
+
+
 def test_what_a_kill_left_is_removed_by_the_next_write_unless_another_holds_it(tmp_path: Path) -> None:
     left, living = tmp_path / f".a{PART_SUFFIX}", tmp_path / f".b{PART_SUFFIX}"
     for path in (left, living):

@@ -41,7 +41,7 @@ TOUCHED = 0.68
 The batch is of one text, so its tokens agree: `scripts/touched_experts` counts 1.55 times those of one token for 2,
 2.45 for 4 and 3.8 to 4.3 for 9, of 60 and of 128 experts; this has 1.6, 2.5 and 4.0.
 """
-_MOST_K = 8
+MOST_K = 8
 _NEARLY = 0.9
 """Share of the largest product of gains for code and chat that fewer drafted tokens are worth: each takes memory."""
 
@@ -192,7 +192,7 @@ def draft_steps(
 
     Empty if a speed is unknown. `ks` is 1 to 8 by default.
     """
-    file, kind, ks = placement.file, "draft" if draft else "mtp", ks or range(1, _MOST_K + 1)
+    file, kind, ks = placement.file, "draft" if draft else "mtp", ks or range(1, MOST_K + 1)
     alike = {task: rows_like(load_acceptances(), kind, file.n_params, task) for task in TASKS}
     costs = least_costs(placement, draft or mtp_model(file), n, ks, is_here=is_here)
     row = row_cost(placement)

@@ -16,7 +16,7 @@ import msgspec
 
 from ggbench import paths
 from ggbench.errors import GgbenchError, NetworkError, UsageError
-from ggbench.text import sanitize, shorten, without_password
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     import httpx2
@@ -48,10 +48,7 @@ class HubAccess(msgspec.Struct, frozen=True):
         environment = os.environ
         endpoint = (environment.get("HF_ENDPOINT") or HUB).strip().rstrip("/")
         if not endpoint.startswith(("https://", "http://")):
-            raise UsageError(
-                f"HF_ENDPOINT is {shorten(without_password(endpoint), 60)!r}, which is not a URL",
-                "unset it, or use a URL with https://",
-            )
+            raise UsageError("HF_ENDPOINT is not a URL", "unset it, or use a URL with https://")
         says_offline = environment.get("HF_HUB_OFFLINE") or environment.get("TRANSFORMERS_OFFLINE") or ""
         return cls(
             offline=offline or says_offline.strip().lower() in _YES,

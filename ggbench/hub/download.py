@@ -25,6 +25,7 @@ from ggbench.files import (
     require_room,
     sync_folder,
     take_name,
+    written_aside,
 )
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Stop, start_daemons
@@ -210,10 +211,10 @@ def _link(blob: Path, link: Path) -> None:
         try:
             if constants.HF_HUB_DISABLE_SYMLINKS:
                 raise OSError(errno.ENOTSUP, "links are disabled")
-            link.unlink(missing_ok=True)
-            link.symlink_to(os.path.relpath(blob, link.parent))
-        except FileExistsError:
-            pass  # another process has linked it
+            with written_aside(link) as aside:
+                aside.unlink()
+                aside.symlink_to(os.path.relpath(blob, link.parent))
+                aside.replace(link)
         except OSError as error:
             if error.errno not in _SYMLINK_UNSUPPORTED:
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import time
 from array import array
 from collections import deque
@@ -267,6 +268,8 @@ class Recorder:
         self._readings = readings
         self._waiting: deque[Callable[[Store, int], object]] = deque()
         """What is to be stored, in order."""
+        self._lost: StoreError | None = None
+        """Why something was left out."""
         self._tried_at = 0.0
         self._n_recorded: dict[str, int] = {}
         self._recorded_at = time.monotonic()
@@ -369,12 +372,21 @@ class Recorder:
             if self.run_id is None:
                 self.run_id = self._store.begin(self.recording.head)
             while self._waiting:
-                self._waiting[0](self._store, self.run_id)
-                self._waiting.popleft()
-            self.store_error = None
+                self._store_first(self._store, self.run_id)
+            self.store_error = self._lost
         except UnknownName:
             what = f"run {self.run_id} was deleted while it was measured"
             self.store_error = StoreError(what, "measure it again: nothing of it is stored")
             self._store = self.run_id = None
         except StoreError as error:
             self.store_error, self._tried_at = error, time.monotonic()
+
+    def _store_first(self, store: Store, run_id: int) -> None:
+        """Store what waits first, or leave it out if SQLite will never take it."""
+        try:
+            self._waiting[0](store, run_id)
+        except StoreError as error:
+            if not isinstance(error.__cause__, sqlite3.IntegrityError | sqlite3.DataError):
+                raise
+            self._lost = error
+        self._waiting.popleft()

@@ -17,6 +17,9 @@ import msgspec
 
 _Slope = Annotated[float, msgspec.Meta(ge=1e-9)]
 """Latency grows by its inverse, so nothing smaller is read from a file."""
+_SlopeInterval = tuple[_Slope, _Slope | None]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_SpeedInterval = tuple[_Positive, _Positive | None]
 
 
 class Bandwidth(msgspec.Struct, frozen=True):
@@ -37,7 +40,7 @@ class Break(msgspec.Struct, frozen=True):
     w_tokens_per_ms: _Slope | None
     """W up to there, from the break before if there is one; None if latency does not grow, or by less than the
     noise."""
-    w_ci95: tuple[float, float | None] | None = None
+    w_ci95: _SlopeInterval | None = None
     """The interval of W, like that of a `LineFit`."""
 
 
@@ -85,7 +88,7 @@ class LineFit(msgspec.Struct, frozen=True):
     w_tokens_per_ms: _Slope | None
     """Tokens of context that add 1 ms to a token, beyond all breaks; None if the slope does not differ from zero, if
     the run is not a line, or if it ended before the last break."""
-    w_ci95: tuple[float, float | None] | None
+    w_ci95: _SlopeInterval | None
     """95 % interval of W; an upper end of None is unbounded, so W is "> lower". None: too few samples, no bound, or
     nothing tells the context from the machine."""
     b_ms: float | None
@@ -115,7 +118,7 @@ class LatencySummary(msgspec.Struct, frozen=True):
     p99_ms: float | None
     tok_s: float
     """Tokens per second over all timed decode steps, without sampling, like llama-bench's tg."""
-    tok_s_ci95: tuple[float, float | None] | None = None
+    tok_s_ci95: _SpeedInterval | None = None
     """95 % interval; upper end None means unbounded. None for under 64 samples or a run of an older ggbench."""
 
 
@@ -127,7 +130,7 @@ class PrefillSpeed(msgspec.Struct, frozen=True):
     """Median over the repeats."""
     tok_s: float
     repeat: int
-    tok_s_ci95: tuple[float, float | None] | None = None
+    tok_s_ci95: _SpeedInterval | None = None
     """95 % interval of `tok_s`, as for a decode. None: fewer than 3 timings, or stored by an earlier ggbench."""
     n_depth: int = 0
     """Tokens in the cache before the prompt; 0 for every prompt that ggbench measures."""
@@ -142,7 +145,7 @@ class DepthSpeed(msgspec.Struct, frozen=True):
     """Tokens decoded in each repetition."""
     tok_s: float
     repeat: int
-    tok_s_ci95: tuple[float, float | None] | None = None
+    tok_s_ci95: _SpeedInterval | None = None
     """95 % interval, as for a decode. None: fewer than 64 tokens timed singly, or 3 repetitions timed as a whole."""
 
 

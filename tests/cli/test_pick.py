@@ -276,6 +276,7 @@ def test_one_configuration_is_printed_or_saved_as_asked(ggbench: Run, home: Path
     assert ggbench(*words, "--as", "docker", "-o", str(file), "--force").code == ExitCode.DONE
     assert file.read_text().startswith("docker run --rm --gpus all ")
     assert "add --as" in ggbench(*words, "-o", str(file)).err
+    assert "add -o FILE" in ggbench(*words, "--force").err
     split = ggbench("pick", "qwen1.5-moe-a2.7b", "q8_0", *CARD, "--ram", "64GiB@60GB/s", "--as", "modelfile")
     assert (split.code, split.out) == (ExitCode.USAGE, "")
     assert split.err.endswith("Hint: use --as sh\n")

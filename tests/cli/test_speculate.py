@@ -120,7 +120,9 @@ def test_where_the_model_or_its_drafts_have_no_room(ggbench: Run, drafting: Path
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 5, "has no MTP layers"),
+        ((), 2, "--draft MODEL"),
+        (("--mtp",), 5, "has no MTP layers"),
+        (("-k", "9"), 2, "-k is at most 8"),
         (("--draft", "gemma-3-1b:q2_k"), 5, "vocabularies"),
         (("--mtp", "-d", "4k"), 2, "nothing is measured"),
         (("--spec-type", "ngram-simple"), 2, "nothing is measured"),

@@ -167,6 +167,8 @@ def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) 
         ),
         (lambda run: run.update(started_at="0001-01-01T00:00:00+14:00"), "its start or end is no time"),
         (lambda run: run["result"]["fit"].update(w_tokens_per_ms=0), "w_tokens_per_ms"),
+        (lambda run: run["result"]["fit"].update(w_ci95=[0, None]), "w_ci95"),
+        (lambda run: run["result"]["latency"].update(tok_s_ci95=[0, None]), "tok_s_ci95"),
         (lambda run: run.update(finished_at="soon"), "its start or end is no time"),
         (lambda run: run["observations"].append({"at_ns": 1}), "`$.observations["),
     ],

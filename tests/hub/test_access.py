@@ -142,7 +142,8 @@ def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch:
         ("https://user:pw@host/x", "https://***@host/x"), ("user:pw@host", "***@host"), ("hf_key@host", "***@host"),
         ("https://user:p/w@host", "https://***@host"), ("https://user:p@w@host", "https://***@host"),
         ("https://huggingface.co/org/name@rev", "https://huggingface.co/org/name@rev"),
-        ("org/name@r:q4", "org/name@r:q4"),
+        ("org/name@r:q4", "org/name@r:q4"), ("//user:pw@host", "//***@host"), ("https:/user:pw@host", "***@host"),
+        ("https//user:pw@host", "***@host"),
     ],
 )  # fmt: skip
 def test_no_message_has_the_password_of_an_address(address: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,17 @@ def test_what_a_store_did_not_take_for_a_while_is_stored_later(
     assert (stored.state, stored.n_samples) == ("completed", 4 * n_steps * (1 if from_the_start else 2))
 
 
+def test_a_record_that_sqlite_never_takes_keeps_no_other_from_the_store(clock: Clock, store: Store) -> None:
+    recorder = recorder_of(store)
+    assert recorder.run_id is not None
+    store.append_samples(recorder.run_id, "decode/p25/b1/r0", 26, [7])
+    for position, series in ((26, "decode/p25/b1/r0"), (26, "decode/p25/b1/r1")):
+        half_a_second(recorder, clock, position, series)
+    recorder.finish(run_of(experiment_of("decode"), recorder.recording, Concluded(Outcome.COMPLETED)))
+    assert store.load_run(recorder.run_id).state == "completed"
+    assert isinstance(recorder.store_error, StoreError)
+
+
 def test_a_run_that_was_deleted_while_it_was_measured_is_an_error(clock: Clock, store: Store) -> None:
     recorder = recorder_of(store)
     store._connection.execute("DELETE FROM runs")

@@ -38,6 +38,7 @@ _IMAGES: Mapping[str, tuple[str, ...]] = {
 }
 """The image of each backend, with the options of `docker run` that give it the GPUs."""
 _RPC = "RPC"
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class RunCommands(msgspec.Struct, frozen=True):
@@ -153,6 +154,10 @@ def _docker_obstacles(run: RunSettings, backends: list[str], folders: Iterable[P
         yield "a file whose place is unknown"
     if any(":" in str(folder) for folder in folders):
         yield "a folder with a colon in its name"
+    if any(folder == folder.parent for folder in folders):
+        yield "a file in the root folder"
+    if any(each.rsplit(":", 1)[0] in _LOOPBACK for each in run.setup.rpc_servers):
+        yield "an RPC server of this machine, which a container does not reach"
 
 
 def _folders(run: RunSettings) -> dict[Path, None]:
@@ -206,6 +211,8 @@ def _ollama_obstacles(run: RunSettings) -> Iterator[str]:
         yield "experts or single tensors in main memory"
     if setup.devices:
         yield "a choice among GPUs"
+    if setup.kv_unified and setup.n_seq_max > 1:
+        yield "a KV cache that slots share"
     if setup.rpc_servers:
         yield "devices of other machines"
     if run.projector is not None:

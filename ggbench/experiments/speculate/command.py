@@ -19,6 +19,7 @@ from ggbench.commands.options import MeasureRequest, settings_options
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.speculate.record import SpeculateRequest, SpeculateSettings
+from ggbench.text import sanitize
 
 
 @click.command(
@@ -74,8 +75,10 @@ def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOp
     Raises UsageError for what only a measurement shows, and like `plan_drafting`.
     """
     from ggbench.decisions.drafting import DRAFTING, drafting_answer, plan_drafting
+    from ggbench.expect.drafts import MOST_K
     from ggbench.models.targets import resolve_headers, single
     from ggbench.sizing.budget import with_main_memory
+    from ggbench.sizing.drafts import has_mtp
     from ggbench.sizing.plan import PlanRequest
 
     setup = LlamaConfig.of(asked.setup)
@@ -85,9 +88,13 @@ def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOp
         raise UsageError(
             what, "omit --gpu, or --engine, --spec-type and --n-depth; -c is the context of the gain"
         )
+    if max(settings.n_drafted, default=1) > MOST_K:
+        raise UsageError(f"-k is at most {MOST_K} with --gpu", "lower it, or measure: omit --gpu")
     draft = find_draft(settings.draft or None, setup, asked.hub)
-    setup = replace(setup, mtp=draft is None)
     target = single(resolve_headers(asked.model, hub=asked.hub.access()))
+    if draft is None and not setup.mtp and not has_mtp(target.header()):
+        raise UsageError(f"{sanitize(target.model)} has no MTP layers", "add a draft: --draft MODEL")
+    setup = replace(setup, mtp=draft is None)
     budget = with_main_memory(memory.budget(setup, measures=False))
     request = PlanRequest(budget, setup, places_experts=True)
     found = plan_drafting(target, draft, request, start_allocator, settings.n_drafted)

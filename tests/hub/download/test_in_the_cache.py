@@ -39,6 +39,18 @@ def test_a_truncated_blob_is_replaced(access: HubAccess, listing: RepoListing, o
     assert path.read_bytes() == CONTENT
 
 
+def test_a_name_stays_until_its_new_link_is_complete(
+    access: HubAccess, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = download(access, listing, one)
+    path.unlink()
+    path.write_bytes(b"before")
+    monkeypatch.setattr(Path, "symlink_to", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        download(access, listing, one)
+    assert path.read_bytes() == b"before"
+
+
 def test_concurrent_downloads_fetch_the_file_once(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
