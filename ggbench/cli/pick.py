@@ -170,8 +170,6 @@ def command(
         raise UsageError("MODEL, --family and --local exclude each other", "give one of them")
     if path is not None and form is None:
         raise UsageError("-o writes what --as names", "add --as sh, preset, llama-swap, modelfile or docker")
-    if force and path is None:
-        raise UsageError("--force overwrites the file of -o", "add -o FILE, or omit --force")
     from ggbench.decisions.pick.models import Competitors, of_planned, split_ids
     from ggbench.files import check_free
     from ggbench.models.reference import parse_model
@@ -179,6 +177,8 @@ def command(
 
     if path is not None:
         check_free(path, force=force)
+    elif force:
+        raise UsageError("--force overwrites the file of -o", "add -o FILE, or omit --force")
     needs = needs_of(setup.n_seq_max)
     several, quants = split_ids(model, quants)
     ref = None if model is None or several else parse_model(model, *quants)

@@ -99,10 +99,14 @@ class Recording:
         return next((each.body for each in reversed(self.observations) if isinstance(each.body, kind)), None)
 
     @property
+    def _names(self) -> dict[str, None]:
+        """Return the names of all series, of single steps or of chunks, in order of their start."""
+        return dict.fromkeys((*self.series, *(each.series for each in self.of(TokenChunks))))
+
+    @property
     def timed_series(self) -> tuple[str, ...]:
-        """Return the names of series that count, of single steps or of chunks, in order of their start."""
-        names = (*self.series, *(each.series for each in self.of(TokenChunks)))
-        return tuple(dict.fromkeys(name for name in names if not name.startswith(WARMUP)))
+        """Return the names of series that count."""
+        return tuple(each for each in self._names if not each.startswith(WARMUP))
 
     @property
     def requests(self) -> tuple[RequestTiming, ...]:
@@ -111,8 +115,7 @@ class Recording:
 
     def series_of(self, name: str) -> tuple[str, ...]:
         """Return the names of the series with this name, and of its single sequences."""
-        names = (*self.series, *(each.series for each in self.of(TokenChunks)))
-        return tuple(dict.fromkeys(each for each in names if each == name or each.startswith(f"{name}/s")))
+        return tuple(each for each in self._names if each == name or each.startswith(f"{name}/s"))
 
     def timed(self, names: Iterable[str]) -> list[TimedSeries]:
         """Return the times in each of these series; only the total if its tokens were not counted."""

@@ -139,6 +139,7 @@ def test_a_record_that_sqlite_never_takes_keeps_no_other_from_the_store(clock: C
     store.append_samples(recorder.run_id, "decode/p25/b1/r0", 26, [7])
     for position, series in ((26, "decode/p25/b1/r0"), (26, "decode/p25/b1/r1")):
         half_a_second(recorder, clock, position, series)
+    recorder.flush()
     recorder.finish(run_of(experiment_of("decode"), recorder.recording, Concluded(Outcome.COMPLETED)))
     assert store.load_run(recorder.run_id).state == "completed"
     assert isinstance(recorder.store_error, StoreError)

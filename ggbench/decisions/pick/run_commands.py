@@ -38,7 +38,7 @@ _IMAGES: Mapping[str, tuple[str, ...]] = {
 }
 """The image of each backend, with the options of `docker run` that give it the GPUs."""
 _RPC = "RPC"
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_LOOPBACK = ("127.", "localhost:", "[::1]:")
 
 
 class RunCommands(msgspec.Struct, frozen=True):
@@ -154,9 +154,9 @@ def _docker_obstacles(run: RunSettings, backends: list[str], folders: Iterable[P
         yield "a file whose place is unknown"
     if any(":" in str(folder) for folder in folders):
         yield "a folder with a colon in its name"
-    if any(folder == folder.parent for folder in folders):
+    if Path("/") in folders:
         yield "a file in the root folder"
-    if any(each.rsplit(":", 1)[0] in _LOOPBACK for each in run.setup.rpc_servers):
+    if any(each.startswith(_LOOPBACK) for each in run.setup.rpc_servers):
         yield "an RPC server of this machine, which a container does not reach"
 
 
