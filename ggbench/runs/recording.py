@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 import time
 from array import array
 from collections import deque
@@ -21,7 +20,7 @@ from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.runs.machine_use import Span, gpu_spills, machine_changes, others_share, summarize_gpus
 from ggbench.runs.reading_log import ReadingLog
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.store.connection import BUSY_TIMEOUT_S
+from ggbench.runs.store.connection import BUSY_TIMEOUT_S, is_of_record
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenChunks, TokenTimes
@@ -389,7 +388,7 @@ class Recorder:
         try:
             self._waiting[0](store, run_id)
         except StoreError as error:
-            if not isinstance(error.__cause__, sqlite3.IntegrityError | sqlite3.DataError):
+            if not is_of_record(error):
                 raise
             self._lost = error
         self._waiting.popleft()

@@ -152,6 +152,11 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
     return StoreError(what, hint)
 
 
+def is_of_record(error: StoreError) -> bool:
+    """Return whether SQLite refuses a record for what it is, and would again."""
+    return isinstance(error.__cause__, sqlite3.IntegrityError | sqlite3.DataError)
+
+
 def primary_code(error: sqlite3.Error) -> int:
     """Return SQLite's code of an error without its extension."""
     code = getattr(error, "sqlite_errorcode", None)  # absent if the sqlite3 module itself raised
