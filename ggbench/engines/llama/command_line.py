@@ -206,6 +206,16 @@ class CommandLine(msgspec.Struct, frozen=True):
         """Whether llama-server adapts what is not given to the memory, as by default."""
         return self.value("--fit").lower() not in FALSE and self.value("--split-mode") != "tensor"
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What it gives of LlamaConfig, by field, as a command of ggbench has it; a switch is `on` or `off`."""
+        written = [(each, each.own_words(set(_FIELDS)) or [""]) for each in self.given]
+        return {
+            _FIELDS[flag]: (*values, "off" if each.is_off else "on")[0]
+            for each, (flag, *values) in written
+            if flag in _FIELDS
+        }
+
     def words(self, own: set[str]) -> tuple[list[str], list[str]]:
         """Return its options, but the model, as a command has them with the options `own`, and those without effect."""
         found = [(each, each.own_words(own)) for each in self.given if each.option.role in ("", "uncounted")]
