@@ -57,6 +57,8 @@ def cut(hyper: Hyperparameters) -> Hyperparameters:
     changes |= {name: 256 for name in ("n_ff_expert", "n_ff_shared_expert") if getattr(hyper, name)}
     if hyper.n_expert:
         changes["n_expert"] = max(4, hyper.n_expert_used)
+    if hyper.n_row_ngram:
+        changes["n_row_ngram"] = 16_384
     if hyper.n_layer_shared_kv:
         changes["n_layer_shared_kv"] = max(0, n_layer - hyper.n_layer + hyper.n_layer_shared_kv)
     return msgspec.structs.replace(hyper, **changes)
