@@ -69,19 +69,19 @@ def command(
     batches = parse_batch_sizes(batch_sizes)
     from ggbench.sizing.theory.kv_cache import kv_cache
     from ggbench.sizing.theory.limits import model_limits
-    from ggbench.sizing.theory.weights import count_model, count_parameters
+    from ggbench.sizing.theory.weights import count_model
 
     counted = count_model(ref)
-    parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
+    kv = kv_cache(counted.file, *cache_types)
     rows = model_limits(counted.weights, kv, hardware, _LONGEST, batches)
     if output.as_json:
         from ggbench.show.limits import LIMITS, limits_record
 
-        output.record(LIMITS, limits_record(counted.model, counted.file, kv, hardware, parameters, rows))
+        output.record(LIMITS, limits_record(counted, kv, hardware, rows))
         return
     from ggbench.show.limits import limits_answer
 
-    output.answer(limits_answer(counted.model, parameters, kv, hardware, rows))
+    output.answer(limits_answer(counted, kv, hardware, rows))
 
 
 def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None) -> Hardware:

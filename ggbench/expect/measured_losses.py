@@ -44,8 +44,9 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
     ) -> tuple[Expected | None, Expected, Expected | None]:
         """Return the losses of a plan's weights and its cache, measured or else expected, and of both if measured."""
         cache = row.type_k, row.type_v
-        weights = self.of_weights(header) or expected_loss(row.model, row.quant, row.n_params, architecture)
-        own_cache = self.of_cache(header, cache) or expected_cache_loss(row.model, architecture, cache)
+        name = row.file if row.file.endswith(".gguf") and row.provenance != "hub" else row.model
+        weights = self.of_weights(header) or expected_loss(name, row.quant, row.n_params, architecture)
+        own_cache = self.of_cache(header, cache) or expected_cache_loss(name, architecture, cache)
         return weights, own_cache, None if cache == _F16 else self.of_weights(header, cache)
 
     def of_weights(self, header: str, cache: tuple[str, str] = _F16) -> Expected | None:

@@ -142,7 +142,9 @@ def _unknown(text: str) -> UsageError:
     other_sizes = [device.id for device in _named(text, None)][:_MOST_NAMED]
     near = other_sizes or difflib.get_close_matches(text.lower(), ids, n=2, cutoff=0.75)
     hint = f"did you mean {' or '.join(near)}? Otherwise describe" if near else "describe"
-    return UsageError(f"{text!r} is not among the {len(ids)} known cards", f"{hint} the card: --gpu {size}")
+    return UsageError(
+        f"{text!r} is none of the {len(ids)} GPUs that ggbench knows", f"{hint} the card: --gpu {size}"
+    )
 
 
 def recognize_device(name: str, memory_bytes: int | None) -> KnownDevice | None:

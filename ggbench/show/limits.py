@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from types import GenericAlias
 
-from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
@@ -23,7 +22,7 @@ from ggbench.sizing.theory.limits import (
     PrefillLimit,
     SchemeLimits,
 )
-from ggbench.sizing.theory.weights import Parameters
+from ggbench.sizing.theory.weights import CountedModel, Parameters, count_parameters
 from ggbench.text import in_words
 from ggbench.units import (
     format_bandwidth,
@@ -92,15 +91,21 @@ SCHEME_FIGURES: Sequence[Figure[SchemeLimits]] = (
 
 
 def limits_answer(
-    model: str, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
+    counted: CountedModel, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
 ) -> Answer:
     """Return the highest speed of decoding that the bandwidth allows, with the limits of each scheme."""
-    speeds = [f"{format_number(row.tok_s[0])} ({row.scheme})" for row in rows if row.tok_s]
+    speeds = [
+        f"{format_number(row.tok_s[0])} ({row.scheme})" for row in rows if row.tok_s and row.fits is not False
+    ]
     ends = dict.fromkeys([*speeds[:1], *speeds[-1:]])
-    where = {"model": model, "device": short_device(hardware.name), "n_ctx": format_length(DECODE_POSITIONS[0])}
+    where = {
+        "model": counted.model,
+        "device": short_device(hardware.name),
+        "n_ctx": format_length(DECODE_POSITIONS[0]),
+    }
     facts = [
         *facts_of(_HARDWARE, hardware),
-        *facts_of(_COUNTS, parameters),
+        *facts_of(_COUNTS, count_parameters(counted.file)),
         *facts_of(_CACHE, kv),
         *((name, say(f"limits.{name}")) for name in ("line", "batch")),
         ("convention", MEANING),
@@ -211,21 +216,19 @@ LIMITS = Document(
 
 
 def limits_record(
-    model: str,
-    file: ModelFile,
+    counted: CountedModel,
     kv: KvCache,
     hardware: Hardware,
-    parameters: Parameters,
     rows: Sequence[SchemeLimits],
 ) -> dict[str, object]:
     """Return limits for JSON."""
     return {
-        "model": model,
+        "model": counted.model,
         "convention": {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
         "machine": hardware,
-        "parameters": figure_values(_COUNTS, parameters),
+        "parameters": figure_values(_COUNTS, count_parameters(counted.file)),
         "kv": figure_values(_CACHE, kv),
-        "n_ctx_train": file.n_ctx_train,
+        "n_ctx_train": counted.file.n_ctx_train,
         "rows": list(map(_scheme_values, rows)),
     }
 

@@ -124,7 +124,7 @@ def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
     ],
 )  # fmt: skip
 def test_an_unknown_device_is_described_by_its_figures(text: str, near: str) -> None:
-    with pytest.raises(UsageError, match=r"is not among the \d{3} known cards") as caught:
+    with pytest.raises(UsageError, match=r"is none of the \d{3} GPUs") as caught:
         find_device(text)
     assert "describe the card: --gpu 24GiB@960GB/s" in caught.value.hint
     assert (near in caught.value.hint) if near else ("did you mean" not in caught.value.hint)

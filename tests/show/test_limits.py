@@ -11,7 +11,7 @@ from ggbench.models.reference import parse_model
 from ggbench.show.limits import limits_answer
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import hardware_of, model_limits
-from ggbench.sizing.theory.weights import CountedModel, count_model, count_parameters
+from ggbench.sizing.theory.weights import CountedModel, count_model
 from ggbench.units import GIB
 
 Golden = Callable[[str, str], None]
@@ -36,7 +36,7 @@ def test_the_limits_in_a_terminal(
 ) -> None:
     model, kv = counted
     rows = model_limits(model.weights, kv, CARD, 131_072)
-    answer = limits_answer(model.model, count_parameters(model.file), kv, CARD, rows)
+    answer = limits_answer(model, kv, CARD, rows)
     text = render(answer.rich(why=why), width)
     golden(f"limits_{width}.txt", text)
     assert max(map(cell_len, text.splitlines())) <= width
