@@ -98,11 +98,6 @@ def limits_answer(
         f"{format_number(row.tok_s[0])} ({row.scheme})" for row in rows if row.tok_s and row.fits is not False
     ]
     ends = dict.fromkeys([*speeds[:1], *speeds[-1:]])
-    where = {
-        "model": counted.model,
-        "device": short_device(hardware.name),
-        "n_ctx": format_length(DECODE_POSITIONS[0]),
-    }
     facts = [
         *facts_of(_HARDWARE, hardware),
         *facts_of(_COUNTS, count_parameters(counted.file)),
@@ -110,9 +105,15 @@ def limits_answer(
         *((name, say(f"limits.{name}")) for name in ("line", "batch")),
         ("convention", MEANING),
     ]
-    lacks = hardware.bandwidth_bytes_per_s is None or hardware.compute_flop_per_s is None
+    lacks = None in (hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s)
     return Answer(
-        say("limits.answer", speeds=in_words(list(ends)), **where) if ends else say("limits.unknown", **where),
+        say(
+            "limits.answer" if ends else "limits.unknown",
+            model=counted.model,
+            device=short_device(hardware.name),
+            speeds=in_words(list(ends)),
+            n_ctx=format_length(DECODE_POSITIONS[0]),
+        ),
         "",
         [Table(_shown(rows), rows)],
         [say("limits.bounds"), say("limits.lacks") if lacks else ""],
