@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -113,7 +113,7 @@ def _preset(run: RunSettings) -> str:
     Keys are options without dashes; `;` and `#` begin a comment anywhere. Source: llama.cpp's common/preset.cpp.
     """
     words = run.words
-    _refuse("preset", ["a name with ; or #"] if any(";" in word or "#" in word for word in words) else ())
+    _refuse("preset", {"a name with ; or #": any(";" in word or "#" in word for word in words)})
     lines = [f"[{run.name}]"]
     for word, value in itertools.pairwise([*words, "-"]):
         if word.startswith("-"):
@@ -124,7 +124,7 @@ def _preset(run: RunSettings) -> str:
 def _llama_swap(run: RunSettings) -> str:
     """Return a configuration of llama-swap, which splits the command as a POSIX shell does; `${...}` is a macro."""
     words = run.words
-    _refuse("llama-swap", ["a name with ${"] if any("${" in word for word in words) else ())
+    _refuse("llama-swap", {"a name with ${": any("${" in word for word in words)})
     command = f"{printed_program()} --port ${{PORT}} {shlex.join(words)}"
     return f"models:\n  {json.dumps(run.name)}:\n    cmd: {json.dumps(command, ensure_ascii=False)}"
 
@@ -146,18 +146,17 @@ def _docker(run: RunSettings) -> str:
     return shlex.join(["docker", "run", "--rm", *options, "-p", "127.0.0.1:8080:8080", image, *run.words])
 
 
-def _docker_obstacles(run: RunSettings, backends: list[str], folders: Iterable[Path]) -> Iterator[str]:
-    if len(backends) > 1:
-        yield "GPUs of different makers"
-    yield from (f"GPUs of {each}" for each in backends if each not in _IMAGES)
-    if run.notes:
-        yield "a file whose place is unknown"
-    if any(":" in str(folder) for folder in folders):
-        yield "a folder with a colon in its name"
-    if Path("/") in folders:
-        yield "a file in the root folder"
-    if any(each.startswith(_LOOPBACK) for each in run.setup.rpc_servers):
-        yield "an RPC server of this machine, which a container does not reach"
+def _docker_obstacles(run: RunSettings, backends: list[str], folders: Iterable[Path]) -> dict[str, object]:
+    return {
+        "GPUs of different makers": len(backends) > 1,
+        **{f"GPUs of {each}": each not in _IMAGES for each in backends},
+        "a file whose place is unknown": run.notes,
+        "a folder with a colon in its name": any(":" in str(folder) for folder in folders),
+        "a file in the root folder": Path("/") in folders,
+        "an RPC server of this machine, which a container does not reach": any(
+            each.startswith(_LOOPBACK) for each in run.setup.rpc_servers
+        ),
+    }
 
 
 def _folders(run: RunSettings) -> dict[Path, None]:
@@ -200,23 +199,19 @@ def _num_gpu(run: RunSettings) -> int | None:
     return ALL_LAYERS if run.backends else None
 
 
-def _ollama_obstacles(run: RunSettings) -> Iterator[str]:
-    """Yield the settings that have no equivalent in Ollama."""
+def _ollama_obstacles(run: RunSettings) -> dict[str, object]:
+    """Return the settings that have no equivalent in Ollama, with whether each is there."""
     setup = run.setup
-    if run.draft is not None or setup.mtp:
-        yield "a draft"
-    if setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES:
-        yield f"a KV cache of K {setup.type_k} and V {setup.type_v}"
-    if setup.tensor_overrides:
-        yield "experts or single tensors in main memory"
-    if setup.devices:
-        yield "a choice among GPUs"
-    if setup.kv_unified and setup.n_seq_max > 1:
-        yield "a KV cache that slots share"
-    if setup.rpc_servers:
-        yield "devices of other machines"
-    if run.projector is not None:
-        yield "a separate projector file"
+    kv_types = f"a KV cache of K {setup.type_k} and V {setup.type_v}"
+    return {
+        "a draft": run.draft is not None or setup.mtp,
+        kv_types: setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES,
+        "experts or single tensors in main memory": setup.tensor_overrides,
+        "a choice among GPUs": setup.devices,
+        "a KV cache that slots share": setup.kv_unified and setup.n_seq_max > 1,
+        "devices of other machines": setup.rpc_servers,
+        "a separate projector file": run.projector is not None,
+    }
 
 
 def _ollama_environment(setup: LlamaConfig) -> list[str]:
@@ -272,9 +267,9 @@ def _is_remote(file: FileToRun) -> bool:
     return bool(file.repo) and not (file.is_here and file.paths)
 
 
-def _refuse(form: str, obstacles: Iterable[str]) -> None:
-    """Raise UsageError if there are obstacles."""
-    if found := list(obstacles):
+def _refuse(form: str, obstacles: Mapping[str, object]) -> None:
+    """Raise UsageError if any of the obstacles is there."""
+    if found := [each for each, is_there in obstacles.items() if is_there]:
         raise UsageError(say("pick.no_form", form=form, obstacles=in_words(found)), "use --as sh")
 
 
