@@ -38,7 +38,7 @@ _ROLES = {
     " --lazy-mode --mmproj-device --mmproj-offload --numa",
 }
 _EARLIER = (
-    ("--mmap", "--no-mmap", 0, "use -lm none"), ("--mlock", "", 0, "use -lm mlock"),
+    ("--mmap", "--no-mmap", 0, "use -lm none"), ("--mlock", "", 0, "use -lm mmap+mlock; mlock is without mmap"),
     ("-dio --direct-io", "-ndio --no-direct-io", 0, "use -lm dio"),
     ("-cd --ctx-size-draft", "", 1, "a draft has the context of the model"),
     ("-gan --grp-attn-n", "", 1, "no model of today needs it"),

@@ -54,7 +54,7 @@ def command(
 
     LINE is one text in quotes, or on stdin, with line continuations, LLAMA_ARG_ variables, as `llama serve` or in a
     docker run. A file that is not here is planned as the model of the catalog with its name; MODEL and QUANT say which
-    otherwise. Exit code 3: it does not fit.
+    otherwise. Exit code 3: it does not fit, or llama-server refuses it.
 
     What is not given is as llama-server has it: four slots, the training context, and --fit, which shortens the context
     and keeps layers or experts in main memory until the rest fits. Each finding is a plan of the same command with one
@@ -90,7 +90,9 @@ def command(
         output.record(CHECK, check_record(checked, budget, notes))
     else:
         output.answer(check_answer(checked, budget, notes))
-    raise click.exceptions.Exit(ExitCode.DONE if checked.row.fits else ExitCode.DOES_NOT_FIT)
+    raise click.exceptions.Exit(
+        ExitCode.DONE if checked.row.fits and not checked.refused else ExitCode.DOES_NOT_FIT
+    )
 
 
 def _line_of(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

@@ -37,7 +37,10 @@ EXIT_CODES = (
     (ExitCode.DONE, "done"),
     (ExitCode.UNEXPECTED, "unexpected error"),
     (ExitCode.USAGE, "the command line, or a config file, is wrong"),
-    (ExitCode.DOES_NOT_FIT, "not enough memory or disk space, or nothing to pick"),
+    (
+        ExitCode.DOES_NOT_FIT,
+        "not enough memory or disk space, nothing to pick, or a checked command that does not start",
+    ),
     (ExitCode.NETWORK, "network or Hub, including a repo that does not exist"),
     (ExitCode.BAD_FILE, "a bad or unsupported file"),
     (ExitCode.ENGINE_FAILED, "the engine (llama.cpp, Transformers or a server) failed"),

@@ -106,8 +106,10 @@ def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.
     """Return the speed that others' rows of these devices, of their relatives and of CPUs let expect.
 
     A step reads the experts of `n_tokens` that choose them independently. None if a bandwidth is unknown, or the bytes
-    read.
+    read, or if a GPU has no kernel for the cache, which others hardly use.
     """
+    if placement.undecoded_by:
+        return None
     # Rows with a quantized cache are too few to say what its kernels gain.
     placement = placement.with_cache("f16", "f16")
     try:

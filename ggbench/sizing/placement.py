@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from ggbench.engines.llama.backend_rules import decodes_cache
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import LOADS_MTP_IF_ASKED, ROLLS_BACK
 from ggbench.errors import Unsupported
@@ -94,6 +95,13 @@ class Placement:
         found.setup = replace(self.setup, type_k=type_k, type_v=type_v)
         found._place_cache()
         return found
+
+    @property
+    def undecoded_by(self) -> str:
+        """Backend of the first GPU if it has no kernel to decode with the types of the cache; else empty."""
+        setup, backend = self.setup, self.devices[0].ggml_backend if self.devices else ""
+        is_decoded = setup.flash_attn == "off" or decodes_cache(backend, setup.type_k, setup.type_v)
+        return "" if is_decoded else backend
 
     def _place_cache(self) -> None:
         file, setup = self._file, self.setup

@@ -52,6 +52,11 @@ class DeviceMemory(msgspec.Struct, frozen=True):
         """The name that `-dev` takes, without the address of an RPC server."""
         return self.device.partition("[")[0]
 
+    @property
+    def ggml_backend(self) -> str:
+        """Name of its backend in ggml: `CUDA`."""
+        return self.ggml_name.rstrip("0123456789")
+
     def is_used(self, setup: LlamaConfig) -> bool:
         """Return whether the `devices` of a setup include it, in any case; without any, all are used."""
         return not setup.devices or self.ggml_name.lower() in map(str.lower, setup.devices)
@@ -137,7 +142,7 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def backends(self) -> tuple[str, ...]:
         """Names of the GPUs' backends in ggml: `CUDA`."""
-        return tuple(each.ggml_name.rstrip("0123456789") for each in self.devices)
+        return tuple(each.ggml_backend for each in self.devices)
 
     @property
     def planned(self) -> tuple[DeviceMemory, ...]:

@@ -39,14 +39,16 @@ def kinds(document: dict[str, Any]) -> set[tuple[str, str]]:
          {("gains", "unused_room"), ("gains", "small_ubatch")}),
         ("-m Qwen3-30B-A3B-Q4_K_M.gguf -ngl 99 -ot .ffn_.*_exps.=CPU -c 16384 -np 1 -ub 2048", "rtx-3090", 0,
          {("gains", "unused_room")}),
-        ("-m Qwen3-8B-Q4_K_M.gguf -ngl 99 -c 16384 -np 2", "rtx-3060", 0, {("halves", "context_per_slot")}),
+        ("-m Qwen3-8B-Q4_K_M.gguf -ngl 99 -c 16384 -np 2", "rtx-3060", 0, {("divides", "context_per_slot")}),
         ("-m Qwen3-8B-Q4_K_M.gguf -ngl 99 -c 65536 -np 1 -ctk q8_0 -ctv q8_0", "rtx-3090", 0,
          {("wastes", "beyond_training"), ("wastes", "cache_without_need")}),
         ("-m Qwen3-8B-Q4_K_M.gguf -ngl 99 -c 16384 -np 1 -fa off", "rtx-3090", 0, {("wastes", "flash_attn")}),
-        ("-m Qwen3-8B-Q4_K_M.gguf -c 16384 -np 1 -fa off -ctv q8_0 -ngl 99", "rtx-3090", 0, {("refuses",
-         "needs_flash")}),
+        ("-m Qwen3-8B-Q4_K_M.gguf -c 16384 -np 1 -fa off -ctk q8_0 -ctv q8_0 -ngl 99", "rtx-3090", 3, {("refuses",
+         "needs_flash"), ("wastes", "cache_without_need")}),
+        ("-m Qwen3-8B-Q4_K_M.gguf -c 16384 -np 1 -ctk q8_0 -ngl 99", "rtx-3090", 0, {("bites", "not_decoded")}),
+        ("-m Qwen3-8B-Q4_K_M.gguf -c 40960 -np 1 -ctk q5_1 -ctv q5_1", "rtx-3060", 0, {("bites", "not_decoded")}),
         ("-m Qwen3-32B-Q4_K_M.gguf -ngl 99 -c 16384 -np 1", "rtx-3060", 3, {("fits", "fits_with")}),
-        ("-m Qwen3-8B-Q4_K_M.gguf -c 8192 -np 1 --no-mmap -ncmoe 4 -ub 4096 -dt 0.1 --draft 4", "rtx-3090", 0,
+        ("-m Qwen3-8B-Q4_K_M.gguf -c 8192 -np 1 --no-mmap -ncmoe 4 -ub 4096 -dt 0.1 --draft 4", "rtx-3090", 3,
          {("refuses", "gone"), ("idle", "dense"), ("idle", "clamped"), ("idle", "gone")}),
     ],
 )  # fmt: skip
@@ -61,7 +63,8 @@ def test_a_line_of_a_public_thread_is_judged_as_by_an_expert(ggbench: Run, line:
     """It fits if the expert says so, and what the expert names is among the findings."""
     machine = [word for name in ("gpu", "ram") if line.get(name) for word in (f"--{name}", line[name])]
     ran = ggbench("check", line["line"], line["model"], line["quant"], *machine, "--json")
-    assert ran.code == (3 if line["verdict"] == "too_large" else 0), ran.err
+    is_refused = any(kind == "refuses" for kind, _ in kinds(ran.json))
+    assert (ran.json["row"]["fits"], ran.code) == (line["verdict"] != "too_large", 3 * is_refused), ran.err
     assert bool(ran.json["adapted"]) is (line["verdict"] == "auto")
     keys = {key for _, key in kinds(ran.json)}
     assert all(keys & ALSO.get(each, {each}) for each in line["findings"]), keys
@@ -95,6 +98,26 @@ def test_the_better_command_is_better(ggbench: Run) -> None:
     assert second.code == 0 and not second.json["better"]
     speeds = [each["row"]["expected"]["value"] for each in (second.json, first)]
     assert speeds[0] / speeds[1] == pytest.approx(gain, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("line", "first", "speed", "better"),
+    [
+        ("llama-server -m Qwen3-8B-Q4_K_M.gguf -c 40960 -np 1 -fa off -ctv q8_0 -ctk q8_0 --draft-max 4 --mlock",
+         "It does not start, as llama-server refuses", "tok/s",
+         "llama-server -m Qwen3-8B-Q4_K_M.gguf -c 40960 -np 1 --spec-draft-n-max 4 -lm mmap+mlock"),
+        ("cd x && docker run --gpus all -e LLAMA_ARG_CTX_SIZE=16384 -v $PWD:/models ghcr.io/ggml-org/llama.cpp:server"
+         " -m /models/Qwen3-8B-Q4_K_M.gguf -np 1 -ctk q8_0", "It fits with", "speed unknown: CUDA",
+         'docker run --gpus all -v "$PWD:/models" ghcr.io/ggml-org/llama.cpp:server -m /models/Qwen3-8B-Q4_K_M.gguf '
+         "-np 1 -c 16384"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_or_slow_is_replaced_and_the_rest_stays_as_typed(
+    ggbench: Run, line: str, first: str, speed: str, better: str
+) -> None:
+    lines = ggbench("check", line, *CARD).out.splitlines()
+    assert lines[0].startswith(first) and speed in lines[0]
+    assert sorted(shlex.split(lines[1])) == sorted(shlex.split(better))
 
 
 def test_what_is_not_given_is_as_llama_server_has_it(ggbench: Run) -> None:

@@ -38,7 +38,7 @@ from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_curve import interpolated
 from ggbench.units import GIB, MIB, format_bytes, format_number
 
-Kind = Literal["refuses", "fits", "gains", "halves", "bites", "wastes", "spares", "idle"]
+Kind = Literal["refuses", "fits", "gains", "divides", "bites", "wastes", "spares", "idle"]
 """What a finding says of an option: llama-server refuses it; it would fit with another; it would be faster; it divides
 the context; it will do harm; it takes memory or quality for nothing; it leaves much unused;
 it has no effect. The most important first."""
@@ -87,7 +87,16 @@ class Checked(msgspec.Struct, frozen=True):
     adapted: str = ""
     """What llama-server's `--fit` changes, as options; empty for nothing."""
     better: str = ""
-    """The command with what gains; empty if nothing does."""
+    """The command with what is better; empty if nothing is."""
+    undecoded_by: str = ""
+    """Backend of a GPU that has no kernel to decode with the types of the cache, so that the speed is unknown."""
+    has_drafts: bool = False
+    """Whether drafts are counted, which the speed of the plan is without."""
+
+    @property
+    def refused(self) -> list[str]:
+        """What of the command llama-server does not start with."""
+        return [each.subject for each in self.findings if each.kind == "refuses"]
 
 
 def server_setup(line: CommandLine, given: LlamaConfig) -> LlamaConfig:
@@ -133,13 +142,16 @@ def check_line(
             raise Unsupported(say("plan.refused", why=end.ending.reason), "change what it names") from None
         row = replace(planners.row_of(target, fit), expected=found.speed(fit))
     findings.sort(key=lambda each: (get_args(Kind).index(each.kind), -(each.gain or 0)))
-    is_better = not fit.is_enough or any(each.kind in ("refuses", "fits", "gains") for each in findings)
+    as_typed = replace(fit.setup, flash_attn=given.flash_attn)
+    is_mended = found.best.setup != fit.setup or any(each.kind == "refuses" for each in findings)
     return Checked(
         line,
         row,
         tuple(findings[:MOST_FINDINGS]),
         " ".join(changed_flags(fit.setup, asked.setup)),
-        line.changed(fit.setup, found.best.setup) if is_better and found.best.is_enough else "",
+        line.changed(as_typed, found.best.setup) if is_mended and found.best.is_enough else "",
+        fit.placement.undecoded_by,
+        setup.mtp or budget.draft is not None,
     )
 
 
@@ -238,6 +250,8 @@ class _Search:
         self.line, self.target, self.fitter, self.runs = line, target, fitter, runs
         self.knows_host = fitter.budget.host is not None and fitter.budget.host.memory_source != ""
         self.fit = self.best = fit
+        self.compared = fit
+        """The command's, but with a cache that its GPUs decode with; speeds are compared with it."""
 
     def all(self) -> Iterator[LineFinding]:
         """Yield the findings; each step starts from the best so far."""
@@ -253,8 +267,8 @@ class _Search:
         return speed_at(expected_curves(fit.placement, self.runs), _slot(fit))
 
     def _gain(self, fit: Fit) -> float | None:
-        """Return the speed of a fit over that of the command; None if one is unknown."""
-        new, old = self.speed(fit), self.speed(self.fit)
+        """Return the speed of a fit over that compared with; None if one is unknown."""
+        new, old = self.speed(fit), self.speed(self.compared)
         return None if new is None or old is None else new.value / old.value
 
     def _tried(self, **changes: str | int) -> Fit | None:
@@ -288,20 +302,17 @@ class _Search:
             self.best = alike
 
     def _remedies(self) -> Iterator[LineFinding]:
-        """Yield the changes with which a command fits that does not, the cheapest first."""
+        """Yield the cheapest change with which a command fits that does not."""
         if self.best.is_enough:
             return
         start = self.best
-        for change in what_helps(self.fitter, start, self.fitter.longest(start)):
-            if change.setup is None or not change.fits:
-                continue
-            fit = self.fitter.fit(change.setup)
-            speed = self.speed(fit)
-            subject = " ".join(changed_flags(change.setup, start.setup))
-            values = {"left": format_bytes(fit.left_bytes), "speed": _speed(speed)}
+        changes = what_helps(self.fitter, start, self.fitter.longest(start))
+        better = next((each.setup for each in changes if each.setup is not None and each.fits), None)
+        if better is not None:
+            self.best = self.fitter.fit(better)
+            subject = " ".join(changed_flags(better, start.setup))
+            values = {"left": format_bytes(self.best.left_bytes), "speed": _speed(self.speed(self.best))}
             yield LineFinding("fits", subject, "fits_with", values)
-            if not self.best.is_enough:
-                self.best = fit
         moved = None if self.best.is_enough else self._unplaced(start.setup)
         self.best = moved if moved is not None and moved.is_enough else self.best
 
@@ -320,7 +331,7 @@ class _Search:
         setup, n_ctx = self.best.setup, self.best.context.n_ctx
         if setup.n_seq_max > 1 and not setup.kv_unified:
             values = {"n_ctx": n_ctx, "each": n_ctx // setup.n_seq_max}
-            yield LineFinding("halves", f"-np {setup.n_seq_max}", "context_per_slot", values)
+            yield LineFinding("divides", f"-np {setup.n_seq_max}", "context_per_slot", values)
         if self.line.value("--parallel") in ("", "-1"):
             alone = self.fitter.sized(replace(setup, n_seq_max=1, kv_unified=False))
             if alone is not None and (freed := self._freed(alone)) > _MUCH_BYTES:
@@ -328,18 +339,23 @@ class _Search:
                 self.best = alone
 
     def _cache(self) -> Iterator[LineFinding]:
-        """Yield a quantized cache where a finer one fits as well."""
+        """Yield a quantized cache where a finer one fits as well, and one that a GPU has no kernel for."""
         given = self.best.setup.type_k, self.best.setup.type_v
-        was = self._cache_loss(given)
-        finer = [each for each in ("f16", "q8_0") if self._cache_loss((each, each)) < was]
-        found = next(filter(None, (self._tried(type_k=each, type_v=each) for each in finer)), None)
+        was, is_decoded = self._cache_loss(given), not self.best.placement.undecoded_by
+        other = [
+            each for each in ("f16", "q8_0", "q4_0") if not is_decoded or self._cache_loss((each, each)) < was
+        ]
+        found = next(filter(None, (self._tried(type_k=each, type_v=each) for each in other)), None)
         if found is None:
             return
         now = found.setup.type_k
         losses = {"now": format_number(self._cache_loss((now, now)), 2), "was": format_number(was, 2)}
         values = {"type": now, "left": format_bytes(found.left_bytes), **losses}
-        yield LineFinding("wastes", f"-ctk {given[0]} -ctv {given[1]}", "cache_without_need", values)
-        if not found.placement.is_split:  # else experts or layers gain more by the room
+        kind, key = ("wastes", "cache_without_need") if is_decoded else ("bites", "not_decoded")
+        yield LineFinding(kind, f"-ctk {given[0]} -ctv {given[1]}", key, values)
+        if not is_decoded:
+            self.best = self.compared = found
+        elif not found.placement.is_split:  # else experts or layers gain more by the room
             self.best = found
 
     def _cache_loss(self, types: tuple[str, str]) -> float:
@@ -391,7 +407,7 @@ class _Search:
         key = "experts_in_main_memory" if is_unified else "unused_room"
         subject = " ".join(changed_flags(found.setup, setup, (*_PLACES, "n_ctx")))
         left_out = [] if subject else changed_flags(setup, found.setup, _PLACES)
-        values = {"now": _speed(self.speed(found)), "was": _speed(self.speed(self.fit))}
+        values = {"now": _speed(self.speed(found)), "was": _speed(self.speed(self.compared))}
         yield LineFinding("gains", subject or f"without {' '.join(left_out)}", key, values, gain)
         if found.context.n_ctx == self.best.context.n_ctx:
             self.best = found
@@ -403,9 +419,8 @@ class _Search:
             return
         longest = min(self.fitter.longest_by_line(self.best), trained * self.best.setup.n_streams)
         if longest >= _MUCH_LONGER * n_ctx:
-            yield LineFinding(
-                "spares", f"-c {longest}", "unused_context", {"left": format_bytes(self.best.left_bytes)}
-            )
+            of = "this" if self.best is self.fit else "the better command"
+            yield LineFinding("spares", f"-c {longest}", "unused_context", {"command": of})
 
     def _threads(self) -> Iterator[LineFinding]:
         n_cores, threads = default_threads(), self.best.setup.threads or 0

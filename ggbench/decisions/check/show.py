@@ -32,28 +32,33 @@ def check_answer(checked: Checked, budget: Budget, notes: tuple[str, ...] = ()) 
     """
     row = checked.row
     findings: list[tuple[str, str]] = [(each.kind, each.text) for each in checked.findings]
+    table = Table(DEVICE_FIGURES, row.devices, say("check.by_device", quant=quant_name(row.subject)))
+    is_told = row.fits and len(budget.devices) == 1
     return Answer(
         _verdict(checked),
         checked.better,
-        [
-            Facts(findings) if findings else say("check.nothing"),
-            Table(DEVICE_FIGURES, row.devices, say("check.by_device", quant=quant_name(row.subject))),
-        ],
+        [Facts(findings) if findings else say("check.nothing"), *([] if is_told else [table])],
         [*notes, assumed_memory(budget, [row]), estimated_from(budget, [row])],
-        [Facts([("as planned", row.command)])],
+        [*([table] if is_told else []), Facts([("as planned", row.command)])],
     )
 
 
 def _verdict(checked: Checked) -> str:
-    row = checked.row
+    row, left = checked.row, format_bytes(checked.row.left_bytes)
+    refused = in_words(checked.refused)
+    it = say("check.refused", options=refused) if refused else say("check.it")
     if not row.fits:
-        said = say("check.fits_not", short=shortage(row))
-    elif row.expected is None:
-        said = say("check.fits", left=format_bytes(row.left_bytes))
-    else:
-        tok_s = f"~{format_number(row.expected.value, 2)}"
+        said = say("check.fits_not", it=it, short=shortage(row))
+    elif row.expected is not None:
         n_ctx = format_length(row.n_ctx_slot or 0)
-        said = say("check.fits_at", left=format_bytes(row.left_bytes), tok_s=tok_s, n_ctx=n_ctx)
+        at = say("check.undrafted_at", n_ctx=n_ctx) if checked.has_drafts else n_ctx
+        tok_s = f"~{format_number(row.expected.value, 2)}"
+        said = say("check.fits_at", it=it, left=left, tok_s=tok_s, n_ctx=at)
+    elif checked.undecoded_by:
+        types = {"type_k": row.type_k, "type_v": row.type_v}
+        said = say("check.fits_undecoded", it=it, left=left, backend=checked.undecoded_by, **types)
+    else:
+        said = say("check.fits", it=it, left=left)
     return f"{said} {say('check.adapted', options=checked.adapted)}" if checked.adapted else said
 
 

@@ -61,6 +61,8 @@ _CUDA_HEADS = _EQUAL_HEADS | {
 """The GQA ratios that there is a kernel for, by the widths of K and V. Source: ggml-cuda/fattn.cu:576."""
 _SYCL_HEADS = _EQUAL_HEADS | {(512, 512): _ANY, (576, 512): _GROUPED}
 """Source: ggml-sycl/fattn.cpp:187. What oneDNN and MKL compute of prompts alone is left out."""
+_CUDA_DECODES = ("f16", "bf16", "q4_0", "q8_0")
+"""Types of both K and V that a usual build decodes with. Source: GGML_CUDA_FA_QUANTS in ggml/CMakeLists.txt:207."""
 _METAL_WIDTHS = frozenset((32, 40, 48, 64, 72, 80, 96, 112, 128, 192, 256, 320, 512, 576))
 
 
@@ -80,6 +82,15 @@ def _kernels(
         return {k.type, v.type} <= allowed and fits(k.ne[0], v.ne[0], q.ne[2] // k.ne[2])
 
     return is_supported
+
+
+def decodes_cache(backend: str, type_k: str, type_v: str) -> bool:
+    """Return whether usual builds of a backend have a flash attention kernel that decodes with K and V of these types.
+
+    Without one CUDA copies the whole cache to f16 for each token, and before llama.cpp's PR 28079 left attention to
+    the CPU, with which an RTX 4090 read prompts 30 times as slowly (PR 27150). Source: ggml-cuda/fattn.cu:494.
+    """
+    return backend not in ("CUDA", "ROCm") or type_k == type_v in _CUDA_DECODES
 
 
 def _padded(n_bytes: int, alignment: int) -> int:

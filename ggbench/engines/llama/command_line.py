@@ -81,6 +81,15 @@ class Given(msgspec.Struct, frozen=True):
         """The words as typed, without a key or a token."""
         return self.flag, *("***" if self.option.name in _SECRETS else each for each in self.values)
 
+    @property
+    def words_today(self) -> tuple[str, ...]:
+        """The words without what llama-server refuses, or what does its work."""
+        if not self.option.gone:
+            return self.words
+        words = self.own_words(set(server_options())) if self.option.own else None
+        known = server_options().get(words[0]) if words else None
+        return () if words is None or known is None or known.gone else tuple(words)
+
     def own_words(self, own: set[str]) -> list[str] | None:
         """Return it as a command writes it that has the options `own`; None if it has no effect there."""
         option = self.option
@@ -167,6 +176,7 @@ class CommandLine(msgspec.Struct, frozen=True):
     """A llama-server command, as pasted."""
 
     program: tuple[str, ...]
+    """The words before its options, from those that start a container on."""
     given: tuple[Given, ...]
 
     def last(self, *names: str) -> Given | None:
@@ -230,8 +240,8 @@ class CommandLine(msgspec.Struct, frozen=True):
         kept = [
             word
             for each in self.given
-            if not each.option.gone and fields.isdisjoint(map(_FIELDS.get, each.option.spellings))
-            for word in each.words
+            if fields.isdisjoint(map(_FIELDS.get, each.option.spellings))
+            for word in each.words_today
         ]
         base = replace(LlamaConfig(), n_gpu_layers=UNSET, n_seq_max=0)
         return " ".join(map(_quoted, [*self.program, *kept, *changed_flags(after, base, fields)]))
@@ -286,12 +296,13 @@ def parse_command(text: str) -> CommandLine:
         )
     before, left = words[:start], words[start:]
     program = [left.pop(0)]
+    variables = {match["name"]: match["value"] for match in map(_VARIABLE.fullmatch, before) if match}
     if _IMAGE.fullmatch(program[0]):
-        program = ["llama-server"]
-        left = left[1:] if _start(left) == 0 or left[:1] in (["--server"], ["-s"]) else left
+        program = [*_container(before), *program]
+        if _start(left) == 0 or left[:1] in (["--server"], ["-s"]):
+            program.append(left.pop(0))
     elif left[:1] in (["serve"], ["server"]):
         program.append(left.pop(0))
-    variables = {match["name"]: match["value"] for match in map(_VARIABLE.fullmatch, before) if match}
     return CommandLine(tuple(program), (*_of_variables(variables), *_of_words(left)))
 
 
@@ -328,6 +339,20 @@ def _start(words: Sequence[str]) -> int | None:
         if _SERVER.fullmatch(word) or (after in ("serve", "server") and _APP.fullmatch(word))
     )
     return next(itertools.chain(images, programs), None)
+
+
+def _container(before: Sequence[str]) -> list[str]:
+    """Return the words that start a container, without variables that are options of llama-server."""
+    names, kept = {each.env for each in server_options().values() if each.env}, list[str]()
+    for word in before:
+        variable = _VARIABLE.fullmatch(word)
+        if _END.fullmatch(word):
+            kept.clear()
+        elif variable is None or variable["name"] not in names:
+            kept.append(word)
+        elif kept and kept[-1] in ("-e", "--env"):
+            kept.pop()
+    return kept
 
 
 def _of_variables(variables: Mapping[str, str]) -> Iterator[Given]:
