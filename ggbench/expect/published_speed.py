@@ -108,7 +108,7 @@ def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.
     A step reads the experts of `n_tokens` that choose them independently. None if a bandwidth is unknown, or the bytes
     read, or if a GPU has no kernel for the cache, which others hardly use.
     """
-    if placement.undecoded_by:
+    if not placement.decodes_cache:
         return None
     # Rows with a quantized cache are too few to say what its kernels gain.
     placement = placement.with_cache("f16", "f16")

@@ -97,11 +97,11 @@ class Placement:
         return found
 
     @property
-    def undecoded_by(self) -> str:
-        """Backend of the first GPU if it has no kernel to decode with the types of the cache; else empty."""
-        setup, backend = self.setup, self.devices[0].ggml_backend if self.devices else ""
-        is_decoded = setup.flash_attn == "off" or decodes_cache(backend, setup.type_k, setup.type_v)
-        return "" if is_decoded else backend
+    def decodes_cache(self) -> bool:
+        """Whether the first GPU has a kernel to decode with the types of the cache."""
+        setup = self.setup
+        is_used = setup.flash_attn != "off" and self.devices
+        return not is_used or decodes_cache(self.devices[0].ggml_backend, setup.type_k, setup.type_v)
 
     def _place_cache(self) -> None:
         file, setup = self._file, self.setup

@@ -88,8 +88,6 @@ class Checked(msgspec.Struct, frozen=True):
     """What llama-server's `--fit` changes, as options; empty for nothing."""
     better: str = ""
     """The command with what is better; empty if nothing is."""
-    undecoded_by: str = ""
-    """Backend of a GPU that has no kernel to decode with the types of the cache, so that the speed is unknown."""
     has_drafts: bool = False
     """Whether drafts are counted, which the speed of the plan is without."""
 
@@ -150,7 +148,6 @@ def check_line(
         tuple(findings[:MOST_FINDINGS]),
         " ".join(changed_flags(fit.setup, asked.setup)),
         line.changed(as_typed, found.best.setup) if is_mended and found.best.is_enough else "",
-        fit.placement.undecoded_by,
         setup.mtp or budget.draft is not None,
     )
 
@@ -341,7 +338,7 @@ class _Search:
     def _cache(self) -> Iterator[LineFinding]:
         """Yield a quantized cache where a finer one fits as well, and one that a GPU has no kernel for."""
         given = self.best.setup.type_k, self.best.setup.type_v
-        was, is_decoded = self._cache_loss(given), not self.best.placement.undecoded_by
+        was, is_decoded = self._cache_loss(given), self.best.placement.decodes_cache
         other = [
             each for each in ("f16", "q8_0", "q4_0") if not is_decoded or self._cache_loss((each, each)) < was
         ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
+
 from ggbench.decisions.check.findings import Checked, LineFinding
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
@@ -54,9 +56,6 @@ def _verdict(checked: Checked) -> str:
         at = say("check.undrafted_at", n_ctx=n_ctx) if checked.has_drafts else n_ctx
         tok_s = f"~{format_number(row.expected.value, 2)}"
         said = say("check.fits_at", it=it, left=left, tok_s=tok_s, n_ctx=at)
-    elif checked.undecoded_by:
-        types = {"type_k": row.type_k, "type_v": row.type_v}
-        said = say("check.fits_undecoded", it=it, left=left, backend=checked.undecoded_by, **types)
     else:
         said = say("check.fits", it=it, left=left)
     return f"{said} {say('check.adapted', options=checked.adapted)}" if checked.adapted else said
@@ -105,16 +104,6 @@ def check_record(checked: Checked, budget: Budget, notes: tuple[str, ...]) -> di
         "adapted": checked.adapted,
         "machine": machine_values(budget),
         "row": row_values(checked.row),
-        "findings": [
-            {
-                "kind": each.kind,
-                "subject": each.subject,
-                "key": each.key,
-                "values": each.values,
-                "gain": each.gain,
-            }
-            | {"text": each.text}
-            for each in checked.findings
-        ],
+        "findings": [msgspec.to_builtins(each) | {"text": each.text} for each in checked.findings],
         "notes": notes,
     }

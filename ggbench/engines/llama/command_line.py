@@ -84,11 +84,8 @@ class Given(msgspec.Struct, frozen=True):
     @property
     def words_today(self) -> tuple[str, ...]:
         """The words without what llama-server refuses, or what does its work."""
-        if not self.option.gone:
-            return self.words
-        words = self.own_words(set(server_options())) if self.option.own else None
-        known = server_options().get(words[0]) if words else None
-        return () if words is None or known is None or known.gone else tuple(words)
+        words = self.own_words(set()) if self.option.gone else self.words
+        return () if not words or server_options()[words[0]].gone else tuple(words)
 
     def own_words(self, own: set[str]) -> list[str] | None:
         """Return it as a command writes it that has the options `own`; None if it has no effect there."""
