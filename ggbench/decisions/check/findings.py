@@ -348,11 +348,13 @@ class _Search:
         now = found.setup.type_k
         losses = {"now": format_number(self._cache_loss((now, now)), 2), "was": format_number(was, 2)}
         values = {"type": now, "left": format_bytes(found.left_bytes), **losses}
-        kind, key = ("wastes", "cache_without_need") if is_decoded else ("bites", "not_decoded")
-        yield LineFinding(kind, f"-ctk {given[0]} -ctv {given[1]}", key, values)
+        subject = f"-ctk {given[0]} -ctv {given[1]}"
         if not is_decoded:
+            yield LineFinding("bites", subject, "not_decoded", values)
             self.best = self.compared = found
-        elif not found.placement.is_split:  # else experts or layers gain more by the room
+            return
+        yield LineFinding("wastes", subject, "cache_without_need", values)
+        if not found.placement.is_split:  # else experts or layers gain more by the room
             self.best = found
 
     def _cache_loss(self, types: tuple[str, str]) -> float:
