@@ -345,8 +345,11 @@ def _container(before: Sequence[str]) -> list[str]:
         variable = _VARIABLE.fullmatch(word)
         if _END.fullmatch(word):
             kept.clear()
-        elif variable is None or variable["name"] not in names:
+        elif variable is None:
             kept.append(word)
+        elif variable["name"].replace("_NO_", "_") not in names:
+            is_secret = re.search("TOKEN|KEY|SECRET|PASSWORD", variable["name"].upper())
+            kept.append(word.removesuffix(f"={variable['value']}") if is_secret else word)
         elif kept and kept[-1] in ("-e", "--env"):
             kept.pop()
     return kept
