@@ -343,7 +343,7 @@ def _container(before: Sequence[str]) -> list[str]:
     names, kept = {each.env for each in server_options().values() if each.env}, list[str]()
     for word in before:
         variable = _VARIABLE.fullmatch(word)
-        if _END.fullmatch(word):
+        if word.startswith(("|", "&", ";")):
             kept.clear()
         elif variable is None:
             kept.append(word)
