@@ -82,7 +82,9 @@ def _list_all(words: Sequence[str], output: Output) -> None:
 
 
 def _matches(words: Sequence[str], *names: str) -> bool:
-    return all(word.lower() in " ".join(names).lower() for word in words)
+    from ggbench.models.catalog import squeezed
+
+    return all(squeezed(word) in squeezed("/".join(names)) for word in words)
 
 
 def _list_folder(folder: Path, output: Output) -> None:

@@ -98,7 +98,7 @@ class Catalog(msgspec.Struct, frozen=True):
             return found
         error = UnknownName("model", model_id, (model.id for model in self.models), listed_by="ggbench models")
         error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
-        members = self.family("-".join((model_id, *tags))) or self.family(model_id)
+        members = self.family("-".join((model_id, *tags))) or self.family(model_id) or self._spelled(model_id)
         if members:
             current = [each for each in members if not each.superseded_by] or members
             error.hint = shorten(f"the catalog has {', '.join(each.id for each in current)}", _LONGEST_LIST)
@@ -108,6 +108,10 @@ class Catalog(msgspec.Struct, frozen=True):
         """Return the models whose ids begin with these words: `qwen3.6`, `gemma-4`, or `qwen3.x` for any version."""
         wanted = re.compile(re.escape(name.lower()).replace(r"\.x", r"\.\d+") + r"(?=-|\Z)")
         return tuple(model for model in self.models if wanted.match(model.id))
+
+    def _spelled(self, name: str) -> tuple[CatalogModel, ...]:
+        """Return the models whose ids begin so but for hyphens and the v of a version: `glm5`, `deepseek4`."""
+        return tuple(model for model in self.models if squeezed(model.id).startswith(squeezed(name)))
 
     @property
     def current(self) -> tuple[CatalogModel, ...]:
@@ -137,6 +141,11 @@ class Catalog(msgspec.Struct, frozen=True):
         """Return the model of a plan or run: `twin:ID`, its id or its Hub repo; None for another."""
         bare = name.removeprefix("twin:")
         return self.find(bare) or self.of_repo(bare)
+
+
+def squeezed(name: str) -> str:
+    """Return a name without what spellings differ in: `deepseek4` for `DeepSeek-V4`."""
+    return re.sub(r"[-_ ]|v(?=\d)", "", name.lower())
 
 
 def _dashed(name: str) -> str:

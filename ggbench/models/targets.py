@@ -21,6 +21,7 @@ from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import (
+    Role,
     canonical_quant,
     ftype_by_name,
     model_name,
@@ -256,13 +257,15 @@ def resolve_headers(
     targets = resolve(ref.require_gguf(), hub=hub, catalog=catalog, headers_only=True)
     reads = _read_remote([each.published for each in targets if each.published is not None], on_progress)
     read = tuple(_with_header(each, reads, alone=len(targets) == 1) for each in targets)
-    return read if ref.quants else tuple(filter(_is_model, read)) or read
+    if read and all(_role(each) == "projector" for each in read):
+        raise BadFile(f"{read[0].model} is a projector, not a model", "give it as --mmproj of its model")
+    return read if ref.quants else tuple(each for each in read if _role(each) == "model") or read
 
 
-def _is_model(target: Target) -> bool:
-    """Return whether the header is that of a model, as far as it was read."""
+def _role(target: Target) -> Role:
+    """Return what a file is for by its header; one that was not read counts as a model."""
     file = target.file
-    return file is None or role(target.quant, file.metadata, file.tensors) == "model"
+    return "model" if file is None else role(target.quant, file.metadata, file.tensors)
 
 
 def smaller_targets(

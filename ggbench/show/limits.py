@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from types import GenericAlias
 
+from ggbench.gguf_file.model_file import LayerState
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
@@ -93,32 +94,41 @@ SCHEME_FIGURES: Sequence[Figure[SchemeLimits]] = (
 def limits_answer(
     counted: CountedModel, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
 ) -> Answer:
-    """Return the highest speed of decoding that the bandwidth allows, with the limits of each scheme."""
-    speeds = [
-        f"{format_number(row.tok_s[0])} ({row.scheme})" for row in rows if row.tok_s and row.fits is not False
-    ]
-    ends = dict.fromkeys([*speeds[:1], *speeds[-1:]])
+    """Return the highest speed of decoding that the bandwidth allows what fits, with the limits of each scheme."""
+    fitting = [row for row in rows if row.tok_s and row.fits is not False]
+    speeds = [f"{format_number(row.tok_s[0])} ({row.scheme})" for row in fitting]
+    where = {
+        "model": counted.model,
+        "device": short_device(hardware.name),
+        "n_ctx": format_length(DECODE_POSITIONS[0]),
+        "speeds": in_words(list(dict.fromkeys([*speeds[:1], *speeds[-1:]]))),
+    }
+    answer = say("limits.answer" if speeds else "limits.unknown", **where)
+    if rows and all(row.fits is False for row in rows):
+        least = min(rows, key=lambda row: row.weights.resident_bytes)
+        short = format_bytes(least.weights.resident_bytes - (hardware.memory_bytes or 0))
+        answer = say("limits.too_large", **where, scheme=least.scheme, short=short)
     facts = [
         *facts_of(_HARDWARE, hardware),
         *facts_of(_COUNTS, count_parameters(counted.file)),
         *facts_of(_CACHE, kv),
         *((name, say(f"limits.{name}")) for name in ("line", "batch")),
+        ("copies", say("limits.copies") if any(map(_copies, counted.file.states)) else ""),
         ("convention", MEANING),
     ]
     lacks = None in (hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s)
     return Answer(
-        say(
-            "limits.answer" if ends else "limits.unknown",
-            model=counted.model,
-            device=short_device(hardware.name),
-            speeds=in_words(list(ends)),
-            n_ctx=format_length(DECODE_POSITIONS[0]),
-        ),
+        answer,
         "",
         [Table(_shown(rows), rows)],
         [say("limits.bounds"), say("limits.lacks") if lacks else ""],
         [Facts(facts), *_prefill(rows)],
     )
+
+
+def _copies(state: LayerState) -> bool:
+    """Return whether a layer reads rows twice: llama.cpp copies those of DeepSeek V4 before it attends to them."""
+    return len(state.read) > len(state.kept)
 
 
 def _shown(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:

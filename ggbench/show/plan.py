@@ -281,12 +281,13 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     if largest is not None and devices:
         parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=largest.quant)))
     n_more = len(rows) - len(front)
+    notes = [note for row in plan.rows for note in row.notes if is_named and note.key == "plan.lacking_quant"]
     whole = [_front_table(plan.budget, rows)] if n_more else []
     return Answer(
         _sentence(plan, nearest),
         "" if helped is None or _fitting(plan.rows) else _next(helped),
         parts,
-        _notes(plan, rows, helped, n_more),
+        [*map(said, notes), *_notes(plan, rows, helped, n_more)],
         [*whole, *_behind(plan, rows, headers)],
     )
 
@@ -368,6 +369,7 @@ def _sentence(plan: EnginePlan, nearest: PlanRow | None) -> str:
     of = [*fitting, *plan.rows][0]
     values = {
         "model": models_title([row.subject for row in plan.rows]),
+        "fit": "fits" if len(set(model_names([row.subject for row in plan.rows]))) == 1 else "fit",
         "device": _place(plan.budget),
         "n_ctx": format_count(of.n_ctx),
         "quants": _quants(fitting or plan.rows),

@@ -281,6 +281,9 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
 def _notes(variant: Target, placement: Placement) -> Iterator[Note]:
     """Yield what its sizes are from, where that is not all known."""
     size = str(placement.file.metadata.get(SCALED_KEY, ""))
+    lacking_repo = "" if variant.to_run is None else variant.to_run.lacking_repo
+    if lacking_repo:
+        yield Note("plan.lacking_quant", {"quant": variant.quant, "repo": lacking_repo})
     if size:
         yield Note(
             "plan.typical" if size.startswith("~") else "plan.scaled", {"quant": plain_quant(variant.quant)}

@@ -11,13 +11,14 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import Unsupported, UsageError
+from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
@@ -248,7 +249,9 @@ def count_model(ref: ModelRef) -> CountedModel:
 
     known = _known_model(ref.require_gguf())
     if known is not None:
-        ref = replace(ref, kind="twin", name=known.id, label=known.id, quants=ref.quants or SCHEMES)
+        ref = replace(
+            ref, kind="twin", name=known.id, label=known.id, quants=ref.quants or _published_schemes(known)
+        )
     widths = [width for width in map(scheme_bits, ref.quants) if width is not None]
     quants = [name for name in ref.quants if scheme_bits(name) is None]
     is_shape = bool(widths and not quants)
@@ -257,6 +260,14 @@ def count_model(ref: ModelRef) -> CountedModel:
     own = () if is_shape else tuple(file_weights(each.header(), each.quant) for each in targets)
     uniform = (uniform_weights(count_parameters(first), width) for width in widths)
     return CountedModel(ref.label, first, (*own, *uniform))
+
+
+def _published_schemes(known: CatalogModel) -> Sequence[str]:
+    """Return the default schemes; of a mixture only those up to its largest published file, and always w4."""
+    if not known.hyper.n_expert or not known.file_bytes:
+        return SCHEMES
+    most_bits = 8 * max(known.file_bytes.values()) / count_params(known.hyper)
+    return [name for name in SCHEMES if name == "w4" or (scheme_bits(name) or 0) <= 1.1 * most_bits]
 
 
 def _known_model(ref: ModelRef) -> CatalogModel | None:
