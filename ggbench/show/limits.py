@@ -95,19 +95,6 @@ def limits_answer(
     counted: CountedModel, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
 ) -> Answer:
     """Return the highest speed of decoding that the bandwidth allows what fits, with the limits of each scheme."""
-    fitting = [row for row in rows if row.tok_s and row.fits is not False]
-    speeds = [f"{format_number(row.tok_s[0])} ({row.scheme})" for row in fitting]
-    where = {
-        "model": counted.model,
-        "device": short_device(hardware.name),
-        "n_ctx": format_length(DECODE_POSITIONS[0]),
-        "speeds": in_words(list(dict.fromkeys([*speeds[:1], *speeds[-1:]]))),
-    }
-    answer = say("limits.answer" if speeds else "limits.unknown", **where)
-    if rows and all(row.fits is False for row in rows):
-        least = min(rows, key=lambda row: row.weights.resident_bytes)
-        short = format_bytes(least.weights.resident_bytes - (hardware.memory_bytes or 0))
-        answer = say("limits.too_large", **where, scheme=least.scheme, short=short)
     facts = [
         *facts_of(_HARDWARE, hardware),
         *facts_of(_COUNTS, count_parameters(counted.file)),
@@ -118,12 +105,27 @@ def limits_answer(
     ]
     lacks = None in (hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s)
     return Answer(
-        answer,
+        _verdict(counted.model, hardware, rows),
         "",
         [Table(_shown(rows), rows)],
         [say("limits.bounds"), say("limits.lacks") if lacks else ""],
         [Facts(facts), *_prefill(rows)],
     )
+
+
+def _verdict(model: str, hardware: Hardware, rows: Sequence[SchemeLimits]) -> str:
+    """Return the limits of the first and the last scheme that fits, or by how much the smallest does not."""
+    where = {"model": model, "device": short_device(hardware.name)}
+    if rows and all(row.fits is False for row in rows):
+        least = min(rows, key=lambda row: row.weights.resident_bytes)
+        short = format_bytes(least.weights.resident_bytes - (hardware.memory_bytes or 0))
+        return say("limits.too_large", **where, scheme=least.scheme, short=short)
+    fitting = [row for row in rows if row.tok_s and row.fits is not False]
+    if not fitting:
+        return say("limits.unknown", **where)
+    speeds = [f"{format_number(row.tok_s[0])} ({row.scheme})" for row in fitting]
+    ends = list(dict.fromkeys([speeds[0], speeds[-1]]))
+    return say("limits.answer", **where, n_ctx=format_length(DECODE_POSITIONS[0]), speeds=in_words(ends))
 
 
 def _copies(state: LayerState) -> bool:

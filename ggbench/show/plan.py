@@ -281,15 +281,20 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     if largest is not None and devices:
         parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=largest.quant)))
     n_more = len(rows) - len(front)
-    notes = [note for row in plan.rows for note in row.notes if is_named and note.key == "plan.lacking_quant"]
+    notes = _lacking(plan.rows) if is_named else []
     whole = [_front_table(plan.budget, rows)] if n_more else []
     return Answer(
         _sentence(plan, nearest),
         "" if helped is None or _fitting(plan.rows) else _next(helped),
         parts,
-        [*map(said, notes), *_notes(plan, rows, helped, n_more)],
+        [*notes, *_notes(plan, rows, helped, n_more)],
         [*whole, *_behind(plan, rows, headers)],
     )
+
+
+def _lacking(rows: Sequence[PlanRow]) -> list[str]:
+    """Return which quants no repo is known to have."""
+    return [said(note) for row in rows for note in row.notes if note.key == "plan.lacking_quant"]
 
 
 def _fitting(rows: Sequence[PlanRow]) -> list[PlanRow]:

@@ -53,8 +53,7 @@ def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: De
         return ()
     pieces = _pieces(fit, limit, ends[-1][1].high / ends[-1][0])
     floor = limit.b_ms if limit is not None else 0.0
-    levels = ((each, _level(each)) for each in windows)
-    timed = sorted(_Timed(each.n_depth, each.n_gen, level) for each, level in levels if level is not None)
+    timed = _timed(windows)
     start = timed[0].moved(ends[0][0], pieces, floor)
     if fit.w_tokens_per_ms is None and not fit.breaks and start.high > _WIDEST * start.low:
         timed = [_Timed(n - 1, 1, level) for n, level in ends]
@@ -63,6 +62,12 @@ def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: De
     positions = sorted({1, *middles, *breaks, max(_FAR, 2 * middles[-1])})
     nearest = (min(timed, key=lambda each: abs(each.middle - n)) for n in positions)
     return tuple((n, each.moved(n, pieces, floor)) for n, each in zip(positions, nearest, strict=True))
+
+
+def _timed(windows: Sequence[DepthSpeed]) -> list[_Timed]:
+    """Return the levels of the windows that have one, by position."""
+    levels = ((each, _level(each)) for each in windows)
+    return sorted(_Timed(each.n_depth, each.n_gen, level) for each, level in levels if level is not None)
 
 
 class _Piece(NamedTuple):

@@ -79,10 +79,14 @@ class MemoryPanel(Widget):
             left = PLAN_FIGURES["left_bytes"].text(plan)
             state = f"{row.title} at n_ctx {format_count(plan.n_ctx)}: {left}"
             return Text("; ".join(filter(None, (state, fits_with))), no_wrap=True, overflow="ellipsis")
-        parts = memory_parts(plan)
-        names = max(len(part.name) for part in parts)
-        lines = [f"{part.name:<{names}}  {format_bytes(part.n_bytes):>10}" for part in parts]
-        return Text("\n".join([*lines, fits_with]), no_wrap=True, overflow="ellipsis")
+        return Text("\n".join([*_parts_of(plan), fits_with]), no_wrap=True, overflow="ellipsis")
+
+
+def _parts_of(plan: PlanRow) -> list[str]:
+    """Return a line for each part of the memory."""
+    parts = memory_parts(plan)
+    names = max(len(part.name) for part in parts)
+    return [f"{part.name:<{names}}  {format_bytes(part.n_bytes):>10}" for part in parts]
 
 
 class LossSpeedPlot(Widget):
