@@ -189,9 +189,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome is Outcome.COMPLETED
 
 
-def others_text(share: float) -> str:
-    """Return `other programs used 60 % of the CPU`; empty for a share that hardly disturbs."""
-    return f"other programs used {format_percent(share)} of the CPU" if share >= BUSY_SHARE else ""
+def others_text(*shares: float) -> str:
+    """Return `other programs used 60 % of the CPU`, or `38 % to 60 %` in several runs; empty for shares that hardly
+    disturb.
+    """
+    found = sorted(share for share in shares if share >= BUSY_SHARE)
+    ends = dict.fromkeys(format_percent(share) for share in (*found[:1], *found[-1:]))
+    return f"other programs used {' to '.join(ends)} of the CPU" if ends else ""
 
 
 def require_positive(what: str, value: int) -> None:

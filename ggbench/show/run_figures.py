@@ -120,12 +120,15 @@ def unsteady_mark(summary: QuantSummary) -> str:
 def unsteady_note(names: Sequence[str], rows: Sequence[QuantSummary]) -> str:
     """Return the footnote of the mark: which rows were disturbed and by what; empty if none was."""
     disturbed = {name: row for name, row in zip(names, rows, strict=True) if row.unsteady}
-    if not disturbed:
-        return ""
-    who = f"{UNSTEADY} {in_words([*disturbed])}".rstrip()
-    if others := others_text(max(row.others_share for row in disturbed.values())):
-        return say("run.others", who=who, why=others)
-    return say("run.unsteady", who=who, why=next(iter(disturbed.values())).unsteady.partition("; ")[0])
+    busy, by_why = others_text(*(row.others_share for row in disturbed.values())), dict[str, list[str]]()
+    for name, row in disturbed.items():
+        why = busy if others_text(row.others_share) else row.unsteady.partition("; ")[0]
+        by_why.setdefault(why, []).append(name)
+    found = [
+        say("run.others" if why == busy else "run.unsteady", who=f"{UNSTEADY} {in_words(who)}".rstrip(), why=why)
+        for why, who in by_why.items()
+    ]
+    return "; ".join(found)
 
 
 def _throttle(summary: QuantSummary) -> str | None:

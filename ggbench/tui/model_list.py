@@ -1,4 +1,4 @@
-"""The models in the Library: the best here, added by hand, on this disk, in the catalog, on the Hub.
+"""The models in the Library: the best for the machine, added by hand, on this disk, in the catalog, on the Hub.
 
 Quants of a model in one folder are one model, whichever program stored them.
 """
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.errors import UsageError
 from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.repo_records import RepoSummary
 from ggbench.models.added_places import typed_path
-from ggbench.models.catalog import HUB_REPO, Catalog
+from ggbench.models.catalog import Catalog
 from ggbench.models.disk import LocalModel, path_argument
+from ggbench.models.reference import parse_model
 from ggbench.show import FITS_NOT
 from ggbench.show.names import model_name
 from ggbench.text import has_words, sanitize
@@ -37,12 +39,12 @@ _MOST_BEST = 3
 class Section(enum.StrEnum):
     """The source of a model; the value is the section's heading."""
 
-    BEST = "best here"
+    BEST = "best models"
     ADDED = "added by hand"
     SERVERS = "servers"
     DISK = "on this disk"
     CATALOG = "catalog"
-    HUB = "found on the Hub"
+    HUB = "on the Hub"
 
 
 class ModelEntry(msgspec.Struct, frozen=True):
@@ -171,11 +173,17 @@ def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:
 
 
 def named_repo(text: str) -> ModelEntry | None:
-    """Return the repo named by the text, `org/name`; None for other text and for a path."""
-    if typed_path(text) is not None:
+    """Return the repo named by the text, `org/name` or its URL, as the command line reads it; None for other text and
+    for a path.
+    """
+    if "/" not in text or typed_path(text) is not None:
         return None
-    name = text.strip().removeprefix("hf:")
-    return ModelEntry(Section.HUB, name, name, "open this repo") if HUB_REPO.fullmatch(name) else None
+    try:
+        named = parse_model(text.strip())
+    except UsageError:  # not typed to its end
+        return None
+    name = named.label.removeprefix("hf:")
+    return ModelEntry(Section.HUB, name, name, "open this repo", named.quants) if named.kind == "hub" else None
 
 
 def _on_disk(local: Sequence[LocalModel], families: Sequence[str]) -> Iterable[ModelEntry]:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.machine_use import gpu_spills, machine_changes, others_share
+from ggbench.runs.run import others_text
 
 S = 1_000_000_000
 GIB = 1 << 30
@@ -81,3 +82,9 @@ def test_shared_memory_that_is_no_spill(last: MachineReading) -> None:
     """There is room on the card; too little moved; none is reported; or an APU runs from main memory on purpose."""
     first = replace(last, gpus=(replace(last.gpus[0], used_bytes=0, shared_bytes=GIB // 2),))
     assert gpu_spills([first, last], None) == ()
+
+
+def test_the_share_of_others_is_that_of_each_run() -> None:
+    assert others_text(0.38, 0.49, 0.01) == "other programs used 38 % to 49 % of the CPU"
+    assert others_text(0.49) == others_text(0.49, 0.49) == "other programs used 49 % of the CPU"
+    assert others_text() == others_text(0.01) == ""

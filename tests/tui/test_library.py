@@ -353,7 +353,7 @@ def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
-        assert "Open a model with enter" in shown
+        assert size[0] < 80 or "Open a model with enter; / filters, adds a folder or searches the Hub." in shown
         assert "for chat, 8,192 tokens" in shown
         models = tree(app)
         n_folded = models.last_line
@@ -410,6 +410,9 @@ def test_the_best_models_for_this_machine_are_first_and_renewed(
         assert len(planner.best_asked) == n_asked + 3
         await press(app, pilot, "1")
         assert len(planner.best_asked) == n_asked + 4
+        assert any(each.section is Section.BEST for each in tree(app).entries)  # until others are found
+        await press(app, pilot, "g", *"3060 ti", "enter")
+        assert all(each.section is not Section.BEST for each in tree(app).entries)
 
     services = msgspec.structs.replace(services, load_catalog=load_catalog, local_models=lambda: tuple(disk))
     drive(App(services), steps, (120, 36))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec.structs
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
 
 from ggbench.errors import NetworkError
@@ -184,6 +185,21 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
     target = resolve(parse_model("maker/tiny-gguf", "q8_0"), hub=msgspec.structs.replace(online.hub, offline=True))[0]
     assert target.path is not None
     assert target.path.stat().st_size == tiny_twin.stat().st_size
+
+
+@pytest.mark.parametrize("text", ["maker/tiny-gguf", "https://huggingface.co/maker/tiny-gguf/tree/main"])
+def test_a_repo_named_whole_is_opened_at_once(
+    online: Services, planner: FakePlanner, drive: Drive, text: str
+) -> None:
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        app.post_message(Paste(text))
+        await settle(app, pilot)
+        await press(app, pilot, "enter")
+        assert planner.asked[-1][0] == "maker/tiny-gguf"
+        chosen = app.screen.query_one(ModelTree).chosen
+        assert chosen is not None and chosen.title == "maker/tiny-gguf"
+
+    drive(GgbenchApp(online), steps)
 
 
 def test_much_is_asked_about_and_a_stopped_part_is_kept(

@@ -35,7 +35,7 @@ from ggbench.stats.turns import FEWEST_TURNS, ratio_of_turns
 from ggbench.units import format_ratio
 
 Doubt = Literal["", "disturbed", "single", "few_turns"]
-"""Why there can be no verdict: one was disturbed, or one run each, or fewer than four turns."""
+"""Why there can be no verdict: at least one was disturbed, or one run each, or fewer than four turns."""
 _NOT_ALL = "unknown in some runs"
 
 

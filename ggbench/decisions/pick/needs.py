@@ -143,9 +143,14 @@ def parse_workload(text: str) -> ChatTurn:
     return ChatTurn(text.strip(), n_prompt, n_gen, n_depth)
 
 
-def needs_in_brief(needs: Needs) -> str:
-    """Return e.g. `chat, 8,192 tokens, at least 10.0 tok/s, KLD up to 0.050, prefers quality`."""
-    parts = [needs.workload.name, f"{format_count(needs.n_ctx_slot)} tokens"]
+def needs_in_brief(needs: Needs, n_ctx_train: int | None) -> str:
+    """Return e.g. `chat, 8,192 tokens, at least 10.0 tok/s, KLD up to 0.050, prefers quality`; of the context no more
+    than a model was trained for.
+    """
+    length = f"{format_count(needs.n_ctx_slot)} tokens"
+    if 0 < (n_ctx_train or 0) < needs.n_ctx_slot:
+        length = f"{format_count(n_ctx_train or 0)} tokens, all it was trained for"
+    parts = [needs.workload.name, length]
     if needs.tok_s is not None:
         parts.append(f"at least {format_number(needs.tok_s)} tok/s")
     if needs.max_loss is not None:

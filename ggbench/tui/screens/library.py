@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
 _FIRST_STEP = (
-    "Open a model with enter; / filters them, takes the path of a folder of yours, or searches the Hub."
+    "Open a model with enter; / filters, adds a folder or searches the Hub."
 )
 
 
@@ -162,8 +162,8 @@ ggbench tui --api-key-env VARIABLE."""
     def show_problems(self) -> None:
         self.show_status()
 
-    def show_best(self, pick: Pick) -> None:
-        self._left.show_best(best_models(pick))
+    def show_best(self, pick: Pick | None) -> None:
+        self._left.show_best(best_models(pick) if pick is not None else ())
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
@@ -184,8 +184,11 @@ ggbench tui --api-key-env VARIABLE."""
             self._close()
 
     @on(QuantsTable.RowHighlighted, "#quants")
-    def _show_memory(self) -> None:
+    def _show_chosen(self) -> None:
+        """Show the memory and, if there is a pick, the command of the quant at the cursor, which `y` copies."""
         self.query_one(MemoryPanel).shown = self.chosen
+        has_pick = not self.is_planning and self.library.picked is not None
+        put(self.query_one("#command", Static), self._command_of(self.chosen) if has_pick else "")
 
     @on(QuantsTable.RowSelected, "#quants")
     def _open_plan(self) -> None:
@@ -317,7 +320,6 @@ ggbench tui --api-key-env VARIABLE."""
 
     def show_rows(self) -> None:
         self._table.show_library(self.library)
-        self._show_memory()
         self.query_one(LossSpeedPlot).shown = tuple(self.library.rows.values()), self.library.picked
         self._show_answer()
         self.show_status()
@@ -326,13 +328,13 @@ ggbench tui --api-key-env VARIABLE."""
         """Update the pick with its command, the title of the quants and the error."""
         library, pick = self.library, self.query_one("#pick")
         of_model = "" if library.entry is None else f" of {library.entry.title}"
-        pick.border_title = Text(f"pick{of_model} for {needs_in_brief(library.all_needs)}")
+        n_ctx_train = None if library.best is None else library.best.plan.n_ctx_train
+        pick.border_title = Text(f"pick{of_model} for {needs_in_brief(library.all_needs, n_ctx_train)}")
         is_planning = self.is_planning or self.machine is None
         self._table.border_title = Text(library.status(is_planning=is_planning))
         answer = "planning…" if is_planning else library.reason()
         put(self.query_one("#answer", Static), answer if library.entry else _FIRST_STEP)
-        command = "" if is_planning else self._command_of(library.picked)
-        put(self.query_one("#command", Static), command)
+        self._show_chosen()
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is not None:
             self.query_one(StatusMessage).show_error(problem)

@@ -66,8 +66,8 @@ class PlanScreen(TaskScreen):
         """Draw the quants, and the state of the plan."""
 
     @abstractmethod
-    def show_best(self, pick: Pick) -> None:
-        """Show the pick among the current models."""
+    def show_best(self, pick: Pick | None) -> None:
+        """Show the pick among the current models; None drops that of a former machine."""
 
     @property
     def budget(self) -> Budget | None:
@@ -193,6 +193,10 @@ class PlanScreen(TaskScreen):
         """Find the models to run on this machine for the needs, once the list of models is read: that comes first."""
         machine, budget, library, runs = self.machine, self.budget, self.library, runs_of(self)
         is_measuring = runs is not None and runs.is_busy  # which the search would disturb, and its end renews
+        if self._best_for is not None and self._best_for[1] != budget:
+            self.forget_best()
+            self.drop("best")
+            self.show_best(None)
         if machine is None or budget is None or self.catalog is None or is_measuring:
             return
         planner, asked = machine.planner, (library.all_needs, budget)

@@ -253,6 +253,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
 
         def show(read: tuple[list[SavedRun], Comparison]) -> None:
             if self.is_current:
+                self.status.show()
                 self._close()
                 self._is_from_run, self._opened = is_from_run, OpenedRuns(*read)
                 self.query_one("#middle").mount(self._opened)

@@ -27,7 +27,7 @@ from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.widgets.bars import KeysFooter, TopLine
-from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.tui.widgets.curves_plot import ZOOM_KEYS, CurvesPlot
 from ggbench.tui.widgets.run_panels import WorkList, number_lines, point_lines, pull_lines, queue_lines
 from ggbench.tui.work_queue import PullItem, PullQueue, WorkState
 from ggbench.units import counted
@@ -61,6 +61,7 @@ class RunScreen(Screen[None]):
         ),
         Binding("x", "stop_all", "Stop all", tooltip="Stop the running job and those that wait"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
+        *ZOOM_KEYS,
     ]
 
     def __init__(self) -> None:
@@ -132,6 +133,12 @@ class RunScreen(Screen[None]):
 
     def action_next_plot(self) -> None:
         self.query_one(CurvesPlot).show_next()
+
+    def action_zoom(self, factor: float) -> None:
+        self.query_one(CurvesPlot).action_zoom(factor)
+
+    def action_show_all(self) -> None:
+        self.query_one(CurvesPlot).action_show_all()
 
     @property
     def _queue(self) -> RunQueue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec.structs import replace
 from rich.text import Text
@@ -26,6 +26,11 @@ _LEGEND = 4
 _GAP = "   "
 _ZOOM, _PAN = 0.85, 0.05
 """Share of an axis left by a zoom step, and share by which a key moves the view."""
+ZOOM_KEYS: Final[list[BindingType]] = [
+    Binding("+", f"zoom({_ZOOM})", "Zoom in"),
+    Binding("-", f"zoom({1 / _ZOOM})", "Zoom out"),
+    Binding("0", "show_all", "Show all"),
+]
 _NOTHING = LineChart("", "", "", "", "", ())
 
 View = tuple[tuple[float, float], tuple[float, float]]
@@ -41,18 +46,15 @@ class CurvesPlot(Widget, can_focus=True):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("+", f"zoom({_ZOOM})", "Zoom in"),
-        Binding("-", f"zoom({1 / _ZOOM})", "Zoom out"),
+        *ZOOM_KEYS,
         Binding("left", f"pan(-{_PAN}, 0)", "Pan left"),
         Binding("right", f"pan({_PAN}, 0)", "Pan right"),
         Binding("up", f"pan(0, {_PAN})", "Pan up"),
         Binding("down", f"pan(0, -{_PAN})", "Pan down"),
-        Binding("0", "show_all", "Show all"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, classes="panel")
-        self.border_subtitle = key_links("v next · + - zoom · ← → move · 0 all")
         self.figures: tuple[LineChart, ...] = ()
         self.view: View | None = None
         """The zoomed view; None shows everything."""
@@ -65,6 +67,8 @@ class CurvesPlot(Widget, can_focus=True):
         """Draw the chosen one of these figures; a zoom stays until another is drawn."""
         before = self.figure.key
         self.figures = tuple(figures)
+        keys = "+ - zoom · ← → move · 0 all"
+        self.border_subtitle = key_links(f"v next · {keys}" if len(figures) > 1 else keys)
         self._zoom_to(self.view if self.figure.key == before else None)
 
     def show_next(self) -> None:

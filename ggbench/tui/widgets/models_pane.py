@@ -88,7 +88,10 @@ class ModelTree(Tree[ListLine]):
                 parents.append(parents[-1].add(Text(line.title), line, expand=expand))
                 self.lines[line.key] = parents[-1]
         self.lines |= {offer.key: self.root.add_leaf(Text(offer.title), offer) for offer in offers}
-        self.go_to("" if chosen is None else chosen.key)
+        key = "" if chosen is None else chosen.key
+        if key not in self.lines and chosen is not None and chosen.entry is not None:
+            key = self.find(chosen.entry.model) or ""  # in another section
+        self.go_to(key)
 
     def go_to(self, key: str) -> None:
         """Move the cursor to a line, above which all is unfolded; if it is gone, to the first model or, if that is
@@ -297,7 +300,10 @@ class ModelsPane(Vertical):
             self._add()
             return
         self.screen.set_focus(self.models)
-        if not self.models.entries and self._text:
+        if (repo := named_repo(self._text)) is not None and (key := self.models.find(repo.model)) is not None:
+            self.models.go_to(key)
+            self._choose(entered=True)
+        elif not self.models.entries and self._text:
             (self._add if is_local(self._text) else self._search)()
 
     @property
@@ -364,8 +370,9 @@ class ModelsPane(Vertical):
     def _show(self) -> None:
         text = self._text
         listed = _each_once([*self._best, *self._listed, *self._found])
-        shown = [entry for entry in listed if entry.section is Section.HUB or entry.matches(text)]
         repo = named_repo(text)
+        words = text if repo is None else repo.model
+        shown = [entry for entry in listed if entry.section is Section.HUB or entry.matches(words)]
         if repo is not None and all(entry.model != repo.model for entry in shown):
             shown.append(repo)
         self.models.show(lines_of(shown), _offers(text, self._hub_state), is_filtered=bool(text))
