@@ -115,9 +115,9 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         assert numbers_of(host)[0] == "decoding"
         plot = host.screen.query_one(CurvesPlot)
         await pilot.press("+")
-        assert plot.view is not None and not plot.has_focus and "next" not in str(plot.border_subtitle)
+        assert bool(plot.view) and not plot.has_focus and "next" not in str(plot.border_subtitle)
         await pilot.press("0")
-        assert plot.view is None
+        assert not plot.view
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         first, second, third = lines_of(host)
