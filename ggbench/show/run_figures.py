@@ -125,7 +125,9 @@ def unsteady_note(names: Sequence[str], rows: Sequence[QuantSummary]) -> str:
         why = busy if others_text(row.others_share) else row.unsteady.partition("; ")[0]
         by_why.setdefault(why, []).append(name)
     found = [
-        say("run.others" if why == busy else "run.unsteady", who=f"{UNSTEADY} {in_words(who)}".rstrip(), why=why)
+        say(
+            "run.others" if why == busy else "run.unsteady", who=f"{UNSTEADY} {in_words(who)}".rstrip(), why=why
+        )
         for why, who in by_why.items()
     ]
     return "; ".join(found)

@@ -188,9 +188,7 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
 
 
 @pytest.mark.parametrize("text", ["maker/tiny-gguf", "https://huggingface.co/maker/tiny-gguf/tree/main"])
-def test_a_repo_named_whole_is_opened_at_once(
-    online: Services, planner: FakePlanner, drive: Drive, text: str
-) -> None:
+def test_a_repo_named_whole_is_opened_at_once(online: Services, planner: FakePlanner, drive: Drive, text: str) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.post_message(Paste(text))
         await settle(app, pilot)

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
-_FIRST_STEP = (
-    "Open a model with enter; / filters, adds a folder or searches the Hub."
-)
+_FIRST_STEP = "Open a model with enter; / filters, adds a folder or searches the Hub."
 
 
 class LibraryScreen(StartScreen):
