@@ -272,7 +272,7 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     `headers` says what was read. Of many quants that nobody named, those around the largest that fits are in front.
     """
     rows = [*plan.rows, *filter(None, [plan.alternative])]
-    nearest = max(_misfits(plan.rows), key=lambda row: row.left_bytes or 0, default=None)
+    nearest = _nearest(plan.rows)
     helped = _best_helped(plan.rows, nearest)
     largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     devices = () if largest is None else _apart(largest)
@@ -299,6 +299,11 @@ def _lacking(rows: Sequence[PlanRow]) -> list[str]:
 
 def _fitting(rows: Sequence[PlanRow]) -> list[PlanRow]:
     return [row for row in rows if row.fits]
+
+
+def _nearest(rows: Sequence[PlanRow]) -> PlanRow | None:
+    """Return the quant that lacks least; None if all fit."""
+    return max(_misfits(rows), key=lambda row: row.left_bytes or 0, default=None)
 
 
 def _misfits(rows: Sequence[PlanRow]) -> list[PlanRow]:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.llama
 LINES = tomllib.loads((Path(__file__).parents[1] / "data/command_lines.toml").read_text("utf-8"))["line"]
 ALSO = {
     "unused_room": {"unused_room", "unused_context", "cache_without_need"},
-    "no_effect": {"main_gpu", "no_windows", "dense", "clamped", "undrafted", "no_tensor", "covered", "gone"},
+    "no_effect": {"no_windows", "dense", "undrafted", "no_tensor", "covered", "gone"},
 }
 """Findings of the program that an expert's words may mean, where they are not its own."""
 JUDGED = {(each["verdict"], *sorted(each["findings"])): each for each in LINES}
@@ -49,7 +49,7 @@ def kinds(document: dict[str, Any]) -> set[tuple[str, str]]:
         ("-m Qwen3-8B-Q4_K_M.gguf -c 40960 -np 1 -ctk q5_1 -ctv q5_1", "rtx-3060", 0, {("bites", "not_decoded")}),
         ("-m Qwen3-32B-Q4_K_M.gguf -ngl 99 -c 16384 -np 1", "rtx-3060", 3, {("fits", "fits_with")}),
         ("-m Qwen3-8B-Q4_K_M.gguf -c 8192 -np 1 --no-mmap -ncmoe 4 -ub 4096 -dt 0.1 --draft 4", "rtx-3090", 3,
-         {("refuses", "gone"), ("idle", "dense"), ("idle", "clamped"), ("idle", "gone")}),
+         {("refuses", "gone"), ("idle", "dense"), ("idle", "gone")}),
     ],
 )  # fmt: skip
 def test_what_an_expert_would_find(ggbench: Run, line: str, gpu: str, code: int, found: set[tuple[str, str]]) -> None:

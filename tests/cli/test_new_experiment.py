@@ -75,7 +75,7 @@ def test_its_runs_are_listed_shown_compared_and_reported(
     header, *rows = (tmp_path / "report.csv").read_text().splitlines()
     assert "chat_ms" in header.split(",")
     assert all(row.split(",")[header.split(",").index("chat_ms")] for row in rows)
-    assert "chat" in ggbench("help", "numbers").out
+    assert "chat" in ggbench("help", "figures").out
 
 
 def test_one_that_is_killed_is_reduced_from_what_it_had(target: Target, tmp_path: Path) -> None:

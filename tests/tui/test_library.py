@@ -474,7 +474,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         assert "planned for RTX 3060 Ti · 7.56 GiB" in shown
         assert "q8_0 ✓ ? 0.00" not in " ".join(shown.split())
         shown = await press(app, pilot, "g", *"no such card", "enter")
-        assert "not among the" in shown
+        assert "none of the" in shown
         shown = await press(app, pilot, "escape", "g", *"3090 + lots")
         assert "'lots'" in shown
         shown = await press(app, pilot, "escape", "g", *"3090 + 64")

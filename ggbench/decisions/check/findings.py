@@ -163,23 +163,15 @@ def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[Ll
     """Return the setup as llama.cpp applies it to a file, and the options that have no effect on it, or are refused."""
     found = list[LineFinding]()
     kept = tuple(each for each in setup.override_tensor if _matches(each, file))
-    given, drafts = line.last("--main-gpu"), line.last("--model-draft", "--hf-repo-draft")
+    drafts = line.last("--model-draft", "--hf-repo-draft")
     is_quantized = setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED
     experts, moved = "-cmoe or -ncmoe", bool(setup.cpu_moe or setup.n_cpu_moe)
     rules: Sequence[tuple[object, Kind, str, str, dict[str, object]]] = (
         (moved and not file.n_expert, "idle", experts, "dense", {"cpu_moe": False, "n_cpu_moe": 0}),
         (kept != setup.override_tensor, "idle", "-ot", "no_tensor", {"override_tensor": kept}),
-        (given and setup.split_mode != "none", "idle", "-mg", "main_gpu", {}),
         (drafts and not line.value("--spec-type"), "idle", "-md", "undrafted", {}),
         (setup.mtp and not file.n_layer_nextn, "idle", "--spec-type draft-mtp", "no_mtp", {"mtp": False}),
         (is_quantized, "refuses", f"-fa off -ctv {setup.type_v}", "needs_flash", {"flash_attn": "auto"}),
-        (
-            setup.n_ubatch > setup.n_batch,
-            "idle",
-            f"-ub {setup.n_ubatch}",
-            "clamped",
-            {"n_ubatch": setup.n_batch},
-        ),
     )
     for applies, kind, subject, key, changes in rules:
         if applies:
@@ -189,7 +181,8 @@ def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[Ll
 
 
 def _counted(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> LlamaConfig:
-    """Return the setup with the layers and the context that llama.cpp takes of a file for all of them."""
+    """Return the setup with the layers, the context and the batch that llama.cpp takes of a file for what is given."""
+    setup = replace(setup, n_ubatch=min(setup.n_ubatch, setup.n_batch))
     if setup.n_gpu_layers > file.n_layer:
         setup = replace(setup, n_gpu_layers=-1)
     if setup.cpu_moe:
@@ -432,7 +425,7 @@ class _Search:
     def _prompt_cache(self) -> Iterator[LineFinding]:
         """Yield a prompt cache that may outgrow the main memory that is known to be left."""
         given, host = self.line.value("--cache-ram"), self.best.devices[-1]
-        if host.device != HOST_DEVICE or host.left_bytes is None or not self.knows_host:
+        if given == "0" or host.device != HOST_DEVICE or host.left_bytes is None or not self.knows_host:
             return
         limit_bytes = int(given) * MIB if given.isdecimal() else CACHE_RAM_BYTES
         if given == "-1" or host.left_bytes < _LITTLE * limit_bytes:

@@ -92,7 +92,8 @@ class Given(msgspec.Struct, frozen=True):
         option = self.option
         if option.own:
             return self._translated
-        alike = [each for each in (option.off if self.is_off else option.on) if each in own]
+        spellings = option.off if self.is_off else option.on
+        alike = [each for each in spellings if each in own]
         if alike:
             return [alike[0], *self.values]
         return [] if not option.n_values and not own.isdisjoint(option.spellings) else None

@@ -108,23 +108,18 @@ class LossSpeedPlot(Widget):
         slow, fast = (pick(points, key=lambda each: each.tok_s) for pick in (min, max))
         best, worst = (pick(points, key=lambda each: each.loss) for pick in (min, max))
         low, high = texts["tok_s"](slow.row), f"{texts['tok_s'](fast.row)} tok/s"
-        heads = [texts["kld"](each.row) for each in (worst, best)]
+        heads = [texts["kld"](worst.row), texts["kld"](best.row)]
         margin = max(map(len, heads))
         n_columns, n_rows = max(2, self.size.width - margin - 2), max(2, self.size.height - 2)
         heads[1:1] = [""] * (n_rows - 2)
-        cells = [[" "] * n_columns for _ in range(n_rows)]
-        places = [
-            (
-                _place(each.tok_s, slow.tok_s, fast.tok_s, n_columns),
-                _place(each.loss, worst.loss, best.loss, n_rows),
-                each,
-            )
-            for each in sorted(points, key=lambda each: each.row is picked)  # the pick is on top
-        ]
-        for column, line, point in places:
-            cells[line][column] = PICKED if point.row is picked else "•"
-        for column, line, point in places:
-            _write(cells[line], column, point.row.title)
+        cells = _blank(n_rows, n_columns)
+        points.sort(key=lambda each: each.row is picked)  # the pick is on top
+        columns = [_place(each.tok_s, slow.tok_s, fast.tok_s, n_columns) for each in points]
+        rows = [cells[_place(each.loss, worst.loss, best.loss, n_rows)] for each in points]
+        for point, line, column in zip(points, rows, columns, strict=True):
+            line[column] = PICKED if point.row is picked else "•"
+        for point, line, column in zip(points, rows, columns, strict=True):
+            _write(line, column, point.row.title)
         lines = [f"{head:>{margin}} │{''.join(line)}" for head, line in zip(heads, cells, strict=True)]
         lines += [f"{'':{margin}} └{'─' * n_columns}", f"{'':{margin}}  {low}{high:>{n_columns - len(low)}}"]
         return Text("\n".join(lines), no_wrap=True)
@@ -148,6 +143,10 @@ class _Point(NamedTuple):
 def _place(value: float, first: float, last: float, n_places: int) -> int:
     """Return the place of a value, of which the first is at 0."""
     return round((value - first) / (last - first) * (n_places - 1)) if first != last else 0
+
+
+def _blank(n_rows: int, n_columns: int) -> list[list[str]]:
+    return [[" "] * n_columns for _ in range(n_rows)]
 
 
 def _write(line: list[str], column: int, name: str) -> None:
