@@ -71,7 +71,9 @@ def test_the_pick_and_its_command_are_on_top_and_what_is_behind_them_a_key_away(
         words = words_of(app)
         run = "llama-server -hf maker/small-gguf:q4_k_m --no-mmproj -c 8192 -ngl 999 -np 1"
         assert "│ Run q4_k_m" in words and f"│ {run} " in words
-        assert "│ llama-server -hf maker/small-gguf:q8_0 " in await press(app, pilot, "tab", "j")  # which `y` copies
+        assert "│ q8_0: llama-server -hf maker/small-gguf:q8_0 " in await press(
+            app, pilot, "tab", "j"
+        )  # which `y` copies
         await press(app, pilot, "end")
         why = await press(app, pilot, "w")
         assert pane(app) == "why" and "chat: 512 tokens in" in why

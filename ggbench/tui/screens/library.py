@@ -185,8 +185,11 @@ ggbench tui --api-key-env VARIABLE."""
     def _show_chosen(self) -> None:
         """Show the memory and, if there is a pick, the command of the quant at the cursor, which `y` copies."""
         self.query_one(MemoryPanel).shown = self.chosen
-        has_pick = not self.is_planning and self.library.picked is not None
-        put(self.query_one("#command", Static), self._command_of(self.chosen) if has_pick else "")
+        row, picked = self.chosen, None if self.is_planning else self.library.picked
+        command = "" if row is None or picked is None else self._command_of(row)
+        if row is not None and command and row is not picked:
+            command = f"{row.title}: {command}"
+        put(self.query_one("#command", Static), command)
 
     @on(QuantsTable.RowSelected, "#quants")
     def _open_plan(self) -> None:
