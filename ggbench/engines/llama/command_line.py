@@ -102,7 +102,9 @@ class Given(msgspec.Struct, frozen=True):
     def _translated(self) -> list[str] | None:
         switched = "off" if self.is_off else "on"
         words = self.option.own.get(self.value or switched, self.option.own.get("*"))
-        return None if words is None else [self.value if each == "*" else each for each in words]
+        if words is None:
+            return None
+        return [self.value if each == "*" else each for each in words]
 
 
 @functools.cache
