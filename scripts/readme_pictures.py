@@ -80,7 +80,7 @@ async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
     """Measure two quants of the folder, one after the other, and take the second while it decodes."""
     await _until(app, lambda words: "★" in words)
     await pilot.press("home", "space", "end", "space", "b")
-    await _until(app, lambda words: "⏎ Start" in words)
+    await _until(app, lambda words: "⏎ start" in words)
     await pilot.press(*str(_N_GEN), "enter")
     await _until(app, lambda words: "✓ a" in words and _share_of_last(app) > _NEARLY_DONE)
     await pilot.press("1", "2")  # draws what is decoded by now
