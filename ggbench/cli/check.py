@@ -116,7 +116,7 @@ def _beside(
 ) -> tuple[BudgetOptions, tuple[str, ...]]:
     """Return the machine with what the command puts beside the model, and the options of which that is unknown.
 
-    A projector whose file is not here counts as the model's own, which `-hf` loads unless told otherwise.
+    A projector whose file is not here counts as the one of the model's repo, which `-hf` loads by default.
     """
     found = replace(memory, draft=_draft(of_line.draft), ctx_checkpoints=of_line.ctx_checkpoints)
     projector = of_line.mmproj

@@ -152,8 +152,8 @@ def role(
     """Return what a .gguf is for: by its header once that is read, before that by its name.
 
     `path` is the one in its folder or repo. `tensors` are None if only metadata were read, as far as the vocabulary. A
-    name may lie: of `X-mtp.gguf` some have only a model's MTP layers and others the model with them, so it counts as a
-    model, and one with an importance matrix is told from the matrix by its quant.
+    name may mislead: some files named `X-mtp.gguf` have only a model's MTP layers, others the whole model, so all count
+    as models. A name with both `imatrix` and a quant is that of a model; with `imatrix` alone, of the matrix.
     """
     if metadata is not None:
         return _role_by_header(metadata, tensors)

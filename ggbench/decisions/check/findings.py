@@ -1,7 +1,7 @@
 """Check a llama-server command: whether it fits a machine, and what it wastes, each by a fit of what would be better.
 
-The setup is that of llama-server, which has four slots of one cache and the training context unless told otherwise, and
-adapts what is not given to the memory. Sources: `common_params_fit_impl` in common/fit.cpp, tools/server/server.cpp.
+By default llama-server has four slots in one cache and the training context, and adapts what is not given to the
+memory. Sources: `common_params_fit_impl` in common/fit.cpp, tools/server/server.cpp.
 """
 
 from __future__ import annotations

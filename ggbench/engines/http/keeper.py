@@ -105,7 +105,7 @@ def main(command: list[str]) -> None:
 
 
 def _end_adopted() -> None:
-    """Kill the processes that became this one's, until there is none: the end of each brings its own."""
+    """Kill the processes left to this one; each that ends may leave it further ones, so repeat until none is left."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, _ = os.waitpid(-1, os.WNOHANG)

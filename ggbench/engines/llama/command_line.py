@@ -40,7 +40,7 @@ class ServerOption(msgspec.Struct, frozen=True):
     """Those that switch it off."""
     n_values: int
     env: str
-    """The variable that sets it too; empty if there is none."""
+    """The environment variable that also sets it; empty without one."""
     gone: str
     """Why llama-server refuses it, or what does its work; empty for one that it has."""
     role: Literal["", "model", "uncounted", "check"]

@@ -182,7 +182,7 @@ def _bounds(divergence: Divergence) -> tuple[float, float]:
 
 
 def _about_bases(runs: Sequence[Run]) -> list[str]:
-    """Return each base whose own loss is too large for plans to use a divergence from it, or that there is none."""
+    """Return why plans use no divergence of the runs: they have no base, or one that loses too much itself."""
     found = []
     for run in runs:
         result = result_of(run)
