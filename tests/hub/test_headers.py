@@ -195,4 +195,5 @@ def test_a_repo_of_broken_headers_costs_a_bounded_number_of_bytes_once(
         reads = read_headers(access, listing, listing.variants)
         assert all(isinstance(read, BadFile) and read.hint for read in reads)
         sent.append(hub.sent_bytes() - sum(sent))
-    assert len(long) < sent[0] < 5 * len(long) and sent[-1] == 0
+    # four are read at once, and one more begins when the first has ended
+    assert len(long) < sent[0] <= 5 * max(map(len, broken.values())) and sent[-1] == 0
