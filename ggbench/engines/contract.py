@@ -333,8 +333,8 @@ PROMPT = (
 class EstimateMemory(Workload, frozen=True):
     """Report what `open` would, without allocating: only the header is read, and the file may be sparse."""
 
-    stage: ClassVar[Stage] = "context"
-    purpose: ClassVar[str] = "size a context without creating it"
+    stage = "context"
+    purpose = "size a context without creating it"
 
     source: Source
     setup: EngineConfig
@@ -347,8 +347,8 @@ class Prefill(Workload, frozen=True, tag="prefill"):
     them, and a `PromptRead` for each but the warm-ups.
     """
 
-    stage: ClassVar[Stage] = "prefill"
-    purpose: ClassVar[str] = "read a prompt"
+    stage = "prefill"
+    purpose = "read a prompt"
 
     n_prompt: int
     repeat: int = 1
@@ -360,8 +360,8 @@ class Decode(Workload, frozen=True, tag="decode"):
     and any number of `Steps`.
     """
 
-    stage: ClassVar[Stage] = "decode"
-    purpose: ClassVar[str] = "decode"
+    stage = "decode"
+    purpose = "decode"
 
     n_prompt: int
     n_gen: int
@@ -376,8 +376,8 @@ class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
     `Steps`, whose positions are those of one sequence.
     """
 
-    stage: ClassVar[Stage] = "decode"
-    purpose: ClassVar[str] = "decode several sequences at once"
+    stage = "decode"
+    purpose = "decode several sequences at once"
 
     n_prompt: int
     n_gen: int
@@ -395,8 +395,8 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
     untimed token is decoded first. Reports any number of `Steps`.
     """
 
-    stage: ClassVar[Stage] = "decode"
-    purpose: ClassVar[str] = "decode at a depth without reading a prompt"
+    stage = "decode"
+    purpose = "decode at a depth without reading a prompt"
 
     n_depth: int
     n_gen: int
@@ -405,7 +405,7 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
 class BatchAtDepth(DecodeAtDepth, frozen=True, tag="batch_at_depth"):
     """Do the same, then time a batch of `n_batch`, unless it is 0. Reports also a `PromptRead`."""
 
-    purpose: ClassVar[str] = "read a batch at a depth"
+    purpose = "read a batch at a depth"
 
     n_batch: int
 
@@ -413,8 +413,8 @@ class BatchAtDepth(DecodeAtDepth, frozen=True, tag="batch_at_depth"):
 class Continue(Workload, frozen=True, tag="continue"):
     """Continue a text greedily by `n_gen` tokens, past any end of it. Reports a `Continued`."""
 
-    stage: ClassVar[Stage] = "decode"
-    purpose: ClassVar[str] = "continue a text"
+    stage = "decode"
+    purpose = "continue a text"
 
     text: str
     n_gen: int
@@ -429,8 +429,8 @@ class Speculate(Workload, frozen=True, tag="speculate"):
     `Speculated` for each pass, after an untimed step. The context needs `n_outputs_max` of the largest k + 1.
     """
 
-    stage: ClassVar[Stage] = "decode"
-    purpose: ClassVar[str] = "time a speculative step"
+    stage = "decode"
+    purpose = "time a speculative step"
 
     n_depth: int
     n_drafted: tuple[int, ...]
@@ -451,8 +451,8 @@ class DraftText(Workload, frozen=True, tag="draft_text"):
     The source needs a draft.
     """
 
-    stage: ClassVar[Stage] = "decode"
-    purpose: ClassVar[str] = "draft for a text step by step"
+    stage = "decode"
+    purpose = "draft for a text step by step"
 
     text: str
     n_gen: int
@@ -471,8 +471,8 @@ class ProveContext(Workload, frozen=True, tag="prove_context"):
     Reports any number of `Proving` and one `ContextProven`.
     """
 
-    stage: ClassVar[Stage] = "decode"
-    purpose: ClassVar[str] = "fill a context and decode at its end"
+    stage = "decode"
+    purpose = "fill a context and decode at its end"
 
 
 class Tokenize(Workload, frozen=True, tag="tokenize"):
@@ -481,8 +481,8 @@ class Tokenize(Workload, frozen=True, tag="tokenize"):
     BOS comes first if the model adds one; names of special tokens are read as plain text.
     """
 
-    stage: ClassVar[Stage] = "score"
-    purpose: ClassVar[str] = "tokenize a text"
+    stage = "score"
+    purpose = "tokenize a text"
 
     text: str
 
@@ -511,8 +511,8 @@ class Score(Workload, frozen=True, tag="score"):
     `n_seq_max` of at least the number of chunks, and `n_outputs_max` of the positions scored. Reports a `Scored`.
     """
 
-    stage: ClassVar[Stage] = "score"
-    purpose: ClassVar[str] = "score the tokens of a text"
+    stage = "score"
+    purpose = "score the tokens of a text"
 
     chunks: tuple[tuple[int, ...], ...]
     """The tokens of each complete chunk, with BOS first if the model adds one."""

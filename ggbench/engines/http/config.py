@@ -17,7 +17,6 @@ from ggbench.engines.contract import (
     DecodeAtDepth,
     Prefill,
     ProveContext,
-    Workload,
 )
 from ggbench.engines.http.program import (
     NAME,
@@ -41,18 +40,18 @@ _OWN_OPTIONS = frozenset({
 class LlamaServerConfig(LlamaConfig, frozen=True):
     """How llama-server loads a model: the same settings as ggbench's own llama.cpp, given as flags."""
 
-    engine: ClassVar[str] = "llama_server"
-    program: ClassVar[str] = NAME
+    engine = "llama_server"
+    program = NAME
     failure_hints: ClassVar[Mapping[str, str]] = {
         "no output from": "use a longer --timeout",
         "out of memory": "a smaller context or quant needs less",
         "": "earlier measurements are kept; run the command of --engine by hand to see its whole log",
     }
-    runs: ClassVar[tuple[type[Workload], ...]] = (
+    runs = (
         Prefill, Decode, BatchedDecode, DecodeAtDepth, Continue, ProveContext,
     )  # fmt: skip
-    alternative: ClassVar[str] = "omit --engine: ggbench's own llama.cpp can"
-    in_words: ClassVar[frozenset[str]] = frozenset({"command", "spec_type", "n_draft"})
+    alternative = "omit --engine: ggbench's own llama.cpp can"
+    in_words = frozenset({"command", "spec_type", "n_draft"})
 
     command: str = ""
     """The program's absolute path and the user's own flags, quoted as for a shell."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
-from ggbench.engines.contract import BatchedDecode, Decode, EngineConfig, Prefill, Workload
+from ggbench.engines.contract import BatchedDecode, Decode, EngineConfig, Prefill
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
 from ggbench.text import shorten
@@ -78,19 +77,17 @@ class Address(msgspec.Struct, frozen=True):
 class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Settings for requests to a server; it has loaded its model itself, so load settings are unknown."""
 
-    engine: ClassVar[str] = "server"
-    program: ClassVar[str] = "the server"
-    failure_hints: ClassVar[Mapping[str, str]] = {
+    engine = "server"
+    program = "the server"
+    failure_hints = {
         "context": "measure fewer tokens, or start the server with a larger context",
         "no output from the server": "use a longer --timeout",
         "the server ended after": "the received tokens are kept; some servers always stop at the end of the text",
         "": "earlier measurements are kept; the server's own log may say more",
     }
-    runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode, BatchedDecode)
-    alternative: ClassVar[str] = (
-        "give the file that the server runs; decode, prefill, speed and bench measure servers"
-    )
-    in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
+    runs = (Prefill, Decode, BatchedDecode)
+    alternative = "give the file that the server runs; decode, prefill, speed and bench measure servers"
+    in_words = frozenset({"base_url", "model"})
 
     base_url: str = ""
     """Scheme, host, port and path, without `/v1`."""

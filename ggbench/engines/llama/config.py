@@ -25,7 +25,6 @@ from ggbench.engines.contract import (
     Request,
     Score,
     Speculate,
-    Stage,
     Tokenize,
     Workload,
     check_given,
@@ -168,14 +167,14 @@ THREADS = FieldKind(int, metavar="N", least=1, most=MAX_THREADS)
 class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How llama.cpp loads a model and creates its context; names are llama.cpp's own."""
 
-    engine: ClassVar[str] = "llama"
-    program: ClassVar[str] = "llama.cpp"
+    engine = "llama"
+    program = "llama.cpp"
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     runs: ClassVar[tuple[type[Workload], ...]] = (
         Prefill, Decode, BatchedDecode, DecodeAtDepth, BatchAtDepth, Speculate, DraftText, ProveContext, Tokenize,
         Score, EstimateMemory,
     )  # fmt: skip
-    alternative: ClassVar[str] = "use --engine llama-server"
+    alternative = "use --engine llama-server"
 
     n_ctx: Annotated[
         int | None,
@@ -483,7 +482,7 @@ def whole_steps(n_tokens: int) -> int:
 class LoadModel(Request, frozen=True, tag="load_model"):
     """Load a GGUF, replacing the loaded model. Answered by `Loaded`."""
 
-    stage: ClassVar[Stage] = "load"
+    stage = "load"
 
     path: str
     setup: LlamaConfig
@@ -504,7 +503,7 @@ class LoadModel(Request, frozen=True, tag="load_model"):
 class MakeContext(Request, frozen=True, tag="make_context"):
     """Create a context, replacing the last one. Answered by `Opened`."""
 
-    stage: ClassVar[Stage] = "context"
+    stage = "context"
 
     setup: LlamaConfig
     """Must have `n_ctx` and `threads`."""

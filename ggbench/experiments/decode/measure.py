@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -43,10 +43,10 @@ class DecodeExperiment(Experiment):
     depth.
     """
 
-    kind: ClassVar[str] = "decode"
+    kind = "decode"
     settings_type = DecodeSettings
     result_type = DecodeResult
-    keeps_n_ctx: ClassVar[bool] = True
+    keeps_n_ctx = True
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         if isinstance(settings, DecodeSettings) and settings.depths:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
@@ -19,9 +18,9 @@ DOCUMENTS = RunDocuments("decode", MEASURED, "A decode: latency of every token a
 
 
 class DecodePresenter(QuantPresenter):
-    kind: ClassVar[str] = "decode"
-    documents: ClassVar[RunDocuments] = DOCUMENTS
-    plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
+    kind = "decode"
+    documents = DOCUMENTS
+    plotted = (DecodeWindow,)
 
     def answer(self, run: Run) -> str:
         """Return the speed, and how it falls with the context if enough tokens were timed."""

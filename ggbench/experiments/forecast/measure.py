@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import BatchAtDepth, EngineConfig
 from ggbench.errors import UsageError
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 class ForecastExperiment(Experiment):
     """Time twins of a few layers alternately, then extrapolate to the model."""
 
-    kind: ClassVar[str] = "forecast"
+    kind = "forecast"
     settings_type = ForecastSettings
     result_type = ForecastResult
     needs = (BatchAtDepth,)
-    needs_download: ClassVar[bool] = False
+    needs_download = False
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
@@ -78,7 +76,7 @@ class TwinTiming(msgspec.Struct, frozen=True):
 class ForecastResult(Result, msgspec.Struct, frozen=True):
     """Expected speeds of the model on this machine."""
 
-    no_one_memory: ClassVar[str] = "forecast from twins"
+    no_one_memory = "forecast from twins"
 
     basis: str
     """Source of the numbers: `twins of 2 and 6 of 32 layers`."""

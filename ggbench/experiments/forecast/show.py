@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -81,14 +81,12 @@ _LENGTHS = (
 
 
 class ForecastPresenter(Presenter):
-    kind: ClassVar[str] = "forecast"
-    documents: ClassVar[RunDocuments] = RunDocuments(
-        "forecast", _DOCUMENTED, "The expected speed of a model.", takes_several=True
-    )
-    has_line: ClassVar[bool] = False
-    has_samples: ClassVar[bool] = False
-    no_answer: ClassVar[str] = "no speed is known"
-    headline: ClassVar[Figure[QuantSummary] | None] = _HEADLINE
+    kind = "forecast"
+    documents = RunDocuments("forecast", _DOCUMENTED, "The expected speed of a model.", takes_several=True)
+    has_line = False
+    has_samples = False
+    no_answer = "no speed is known"
+    headline = _HEADLINE
 
     def answer(self, run: Run) -> str:
         """Return `Expected 2.4 ±0.16 tok/s at a context of 4,096, from twins of 2 and 6 of 32 layers.`"""

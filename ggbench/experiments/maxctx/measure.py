@@ -7,7 +7,7 @@ does not work, is an error.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -33,16 +33,16 @@ SEARCH_TIMEOUT_S = 3600.0
 class MaxctxExperiment(Experiment):
     """Predict with a dry allocator, create real contexts, prove the largest."""
 
-    kind: ClassVar[str] = "maxctx"
+    kind = "maxctx"
     settings_type = MaxctxSettings
     result_type = MaxctxResult
     needs = (ProveContext,)
     observed = (Probe, SearchPlan)
-    measures_speed: ClassVar[bool] = False
-    caution: ClassVar[str] = (
+    measures_speed = False
+    caution = (
         "Without a memory limit it uses nearly all free memory: other programs may become slow or be killed."
     )
-    timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S
+    timeout_s = SEARCH_TIMEOUT_S
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -107,7 +107,7 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
 class MaxctxResult(LargestContext, frozen=True, kw_only=True):
     """The largest context of one quant on this machine, and every probe that led to it."""
 
-    no_one_memory: ClassVar[str] = "searched for the largest n_ctx"
+    no_one_memory = "searched for the largest n_ctx"
 
     plan: SearchPlan = SearchPlan()
     n_ctx_slot: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
@@ -74,13 +74,11 @@ _DOCUMENTED = (
 
 
 class MaxctxPresenter(Presenter):
-    kind: ClassVar[str] = "maxctx"
-    documents: ClassVar[RunDocuments] = RunDocuments(
-        "maxctx", _DOCUMENTED, "A search for the largest context.", takes_several=True
-    )
-    has_samples: ClassVar[bool] = False
-    no_answer: ClassVar[str] = "no n_ctx works"
-    headline: ClassVar[Figure[QuantSummary] | None] = replace(FIGURES["max_n_ctx"], header="n_ctx")
+    kind = "maxctx"
+    documents = RunDocuments("maxctx", _DOCUMENTED, "A search for the largest context.", takes_several=True)
+    has_samples = False
+    no_answer = "no n_ctx works"
+    headline = replace(FIGURES["max_n_ctx"], header="n_ctx")
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return memory_metric(summaries), _MAX_N_CTX

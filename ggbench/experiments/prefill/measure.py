@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import Prefill
 from ggbench.engines.endings import Completed
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class PrefillExperiment(Experiment):
     """Load, then time each length as often as requested."""
 
-    kind: ClassVar[str] = "prefill"
+    kind = "prefill"
     settings_type = PrefillSettings
     result_type = PrefillResult
-    keeps_n_ctx: ClassVar[bool] = True
+    keeps_n_ctx = True
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Time the lengths in the given order."""

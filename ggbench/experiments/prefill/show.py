@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.figure import Figure, bounded_text
@@ -40,13 +38,11 @@ _HEADLINE = Figure(
 
 
 class PrefillPresenter(QuantPresenter):
-    kind: ClassVar[str] = "prefill"
-    documents: ClassVar[RunDocuments] = RunDocuments(
-        "prefill", (_HEADLINE, *MEASURED), "Prompts of several lengths."
-    )
-    has_samples: ClassVar[bool] = False
-    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = (_HEADLINE,)
-    headline: ClassVar[Figure[QuantSummary] | None] = _HEADLINE
+    kind = "prefill"
+    documents = RunDocuments("prefill", (_HEADLINE, *MEASURED), "Prompts of several lengths.")
+    has_samples = False
+    figures = (_HEADLINE,)
+    headline = _HEADLINE
 
     def answer(self, run: Run) -> str:
         """Return the speed and the time of the longest prompt; empty if none was timed."""

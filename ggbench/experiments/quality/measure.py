@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 class QualityExperiment(Experiment):
     """Tokenize the text once, then score a few chunks at a time."""
 
-    kind: ClassVar[str] = "quality"
+    kind = "quality"
     settings_type = QualitySettings
     result_type = QualityResult
     needs = (Score,)
     observed = (ScoredText, ScoredBase, ChunkScores)
-    needs_trained: ClassVar[str] = "untrained weights have no quality"
-    measures_speed: ClassVar[bool] = False
+    needs_trained = "untrained weights have no quality"
+    measures_speed = False
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises Unsupported for a twin, BadFile or UsageError for an unusable text or logits file."""

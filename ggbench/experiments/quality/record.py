@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
@@ -151,8 +151,8 @@ class Divergence(msgspec.Struct, frozen=True):
 class QualityResult(Result, msgspec.Struct, frozen=True):
     """Perplexity of a text, and divergence from the base, if given."""
 
-    is_timed: ClassVar[bool] = False
-    no_one_memory: ClassVar[str] = "scored a text"
+    is_timed = False
+    no_one_memory = "scored a text"
 
     text: TextSource
     n_ctx: int

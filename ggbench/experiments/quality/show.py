@@ -50,11 +50,11 @@ DOCUMENTS = RunDocuments("quality", compared.DOCUMENTED, "The quality of a quant
 
 
 class QualityPresenter(Presenter):
-    kind: ClassVar[str] = "quality"
-    documents: ClassVar[RunDocuments] = DOCUMENTS
-    has_samples: ClassVar[bool] = False
-    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = compared.SHARED
-    headline: ClassVar[Figure[QuantSummary] | None] = compared.PPL.figure
+    kind = "quality"
+    documents = DOCUMENTS
+    has_samples = False
+    figures = compared.SHARED
+    headline = compared.PPL.figure
     differences: ClassVar[Mapping[str, tuple[RunFigure, ...]]] = {"text": compared.DIFFERENCES}
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[LineChart, ...]:

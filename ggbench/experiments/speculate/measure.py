@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import Continue, EngineConfig, Speculate
 from ggbench.engines.llama.config import LlamaConfig
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 class SpeculateExperiment(Experiment):
     """Time single tokens and steps of each k alternately, with both models in one process."""
 
-    kind: ClassVar[str] = "speculate"
+    kind = "speculate"
     settings_type = SpeculateSettings
     result_type = SpeculateResult
-    needs_download: ClassVar[bool] = False
+    needs_download = False
     observed = (DraftedPair, SpeculationRound, AnsweredText)
 
     def check_engine(self, config: type[EngineConfig]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
@@ -188,7 +188,7 @@ class SpeculationCase(msgspec.Struct, frozen=True):
 class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """Costs of speculative decoding at each depth, and what must be accepted for it to pay."""
 
-    no_one_memory: ClassVar[str] = "measured with a draft model"
+    no_one_memory = "measured with a draft model"
 
     pair: DraftedPair
     cases: tuple[SpeculationCase, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.drafts import expected_acceptance, kind_of
@@ -130,14 +129,14 @@ _DOCUMENTED = (
 
 
 class SpeculatePresenter(Presenter):
-    kind: ClassVar[str] = "speculate"
-    documents: ClassVar[RunDocuments] = RunDocuments(
+    kind = "speculate"
+    documents = RunDocuments(
         "speculate", _DOCUMENTED, "Costs of speculative decoding, and the accepted tokens that it needs to pay."
     )
-    has_line: ClassVar[bool] = False
-    has_samples: ClassVar[bool] = False
-    no_answer: ClassVar[str] = "no step was measured"
-    headline: ClassVar[Figure[QuantSummary] | None] = _BREAK_EVEN
+    has_line = False
+    has_samples = False
+    no_answer = "no step was measured"
+    headline = _BREAK_EVEN
 
     def answer(self, run: Run) -> str:
         found = result_of(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import BatchedDecode, EngineConfig, EstimateMemory, check_users
 from ggbench.engines.endings import Cancelled, Completed, Ending, Outcome
@@ -33,11 +33,11 @@ _SERVER_BATCH = 512
 class SpeedExperiment(Experiment):
     """Load once, then measure the cases in turn, each in its own context; on a server, in those that it has."""
 
-    kind: ClassVar[str] = "speed"
+    kind = "speed"
     settings_type = SpeedSettings
     result_type = SpeedResult
     observed = (CaseEnded,)
-    timeout_s: ClassVar[float | None] = 3600.0
+    timeout_s = 3600.0
     """Far into a long prompt, a batch may take minutes on a CPU without a message."""
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:

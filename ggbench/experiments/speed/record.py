@@ -4,7 +4,7 @@ case.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
@@ -130,7 +130,7 @@ class SpeedCase(msgspec.Struct, frozen=True):
 class SpeedResult(Result, msgspec.Struct, frozen=True):
     """All finished cases."""
 
-    no_one_memory: ClassVar[str] = "measured in several contexts"
+    no_one_memory = "measured in several contexts"
 
     cases: tuple[SpeedCase, ...] = ()
     """Ordered by batch size, then by input length."""

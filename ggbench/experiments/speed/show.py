@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -83,15 +82,13 @@ _HEADLINE = Figure(
 
 
 class SpeedPresenter(Presenter):
-    kind: ClassVar[str] = "speed"
-    documents: ClassVar[RunDocuments] = RunDocuments(
-        "speed", (_HEADLINE,), "Speed by input length and batch size.", takes_several=True
-    )
-    has_line: ClassVar[bool] = False
-    has_samples: ClassVar[bool] = False
-    no_answer: ClassVar[str] = "no case was measured"
-    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = (_HEADLINE,)
-    headline: ClassVar[Figure[QuantSummary] | None] = _HEADLINE
+    kind = "speed"
+    documents = RunDocuments("speed", (_HEADLINE,), "Speed by input length and batch size.", takes_several=True)
+    has_line = False
+    has_samples = False
+    no_answer = "no case was measured"
+    figures = (_HEADLINE,)
+    headline = _HEADLINE
 
     def answer(self, run: Run) -> str:
         """Return the speed of the same case."""

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Generator, Iterator, Sequence
 from operator import truediv
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class TuneExperiment(Experiment):
     """Measure the defaults and some other settings in turns, then the gain of the fastest again."""
 
-    kind: ClassVar[str] = "tune"
+    kind = "tune"
     settings_type = TuneSettings
     result_type = TuneResult
     needs = (DecodeAtDepth,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -106,7 +106,7 @@ class TuneCandidate(msgspec.Struct, frozen=True):
 class TuneResult(Result, msgspec.Struct, frozen=True):
     """The best settings found."""
 
-    no_one_memory: ClassVar[str] = "measured in several contexts"
+    no_one_memory = "measured in several contexts"
 
     candidates: tuple[TuneCandidate, ...] = ()
     finalist: int | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -63,13 +62,11 @@ _DOCUMENTED = (
 
 
 class TunePresenter(Presenter):
-    kind: ClassVar[str] = "tune"
-    documents: ClassVar[RunDocuments] = RunDocuments(
-        "tune", _DOCUMENTED, "A search for the settings that beat the defaults."
-    )
-    has_line: ClassVar[bool] = False
-    has_samples: ClassVar[bool] = False
-    headline: ClassVar[Figure[QuantSummary] | None] = _RATIO
+    kind = "tune"
+    documents = RunDocuments("tune", _DOCUMENTED, "A search for the settings that beat the defaults.")
+    has_line = False
+    has_samples = False
+    headline = _RATIO
 
     def answer(self, run: Run) -> str:
         found = result_of(run)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -16,8 +15,6 @@ from ggbench.engines.contract import (
     Prefill,
     ProveContext,
     Request,
-    Stage,
-    Workload,
     check_given,
 )
 from ggbench.fields import FieldKind, Option
@@ -43,12 +40,12 @@ _FAILURE_HINTS = {
 class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How Transformers loads a checkpoint on one device."""
 
-    engine: ClassVar[str] = "transformers"
-    program: ClassVar[str] = "Transformers"
-    runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode, BatchedDecode, ProveContext)
-    alternative: ClassVar[str] = "give a GGUF file of the model"
-    failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
-    in_words: ClassVar[frozenset[str]] = frozenset({"method", "dtype"})
+    engine = "transformers"
+    program = "Transformers"
+    runs = (Prefill, Decode, BatchedDecode, ProveContext)
+    alternative = "give a GGUF file of the model"
+    failure_hints = _FAILURE_HINTS
+    in_words = frozenset({"method", "dtype"})
 
     method: str = "bf16"
     """QUANT: the storage of the weights, one of `ggbench.extras.transformers.storage.METHODS`."""
@@ -121,7 +118,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
 class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
     """Load a checkpoint, replacing the loaded model. Answered by `Allocated` and `Loaded`."""
 
-    stage: ClassVar[Stage] = "load"
+    stage = "load"
 
     folder: str
     """Folder with a config.json and safetensors."""
@@ -132,7 +129,7 @@ class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
 class MakeCache(Request, frozen=True, tag="make_cache"):
     """Replace the cache. Answered by `Allocated` and `Opened`."""
 
-    stage: ClassVar[Stage] = "context"
+    stage = "context"
 
     setup: TransformersConfig
 
