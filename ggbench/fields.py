@@ -11,16 +11,15 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-import msgspec
-
 from ggbench.errors import UsageError
+from ggbench.record import Record
 from ggbench.units import exact_size, parse_batch_sizes, parse_duration, parse_size, parse_tokens
 
 _NAMES = {"rpc_servers": "rpc", "as_json": "json", "as_markdown": "md", "n_seq_max": "parallel"}
 """Options whose names differ from their fields'."""
 
 
-class FieldKind(msgspec.Struct, frozen=True):
+class FieldKind(Record):
     read: Callable[[str], Any] = str
     """Raises UsageError."""
     write: Callable[[Any], str] = str
@@ -35,7 +34,7 @@ class FieldKind(msgspec.Struct, frozen=True):
     """Accepted words, in any case; if empty, those of the field's type."""
 
 
-class Option(msgspec.Struct, frozen=True):
+class Option(Record):
     flags: str = ""
     """Flags separated by spaces, the long one last; by default derived from the field's name."""
     help: str = ""

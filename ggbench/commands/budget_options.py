@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.options import HubOptions, as_record, field_options, projector_option
@@ -14,6 +13,7 @@ from ggbench.engines.contract import Engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, joined
+from ggbench.record import Record
 from ggbench.units import MIB, counted, exact_size, format_bytes, parse_size
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _COUNT = FieldKind(int, metavar="N", least=0)
 _GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=False)
 
 
-class BudgetOptions(msgspec.Struct, frozen=True):
+class BudgetOptions(Record):
     """The options for the memory to plan for, as typed."""
 
     gpu: Annotated[

@@ -10,7 +10,6 @@ from collections.abc import Generator, Sequence
 from typing import NoReturn
 
 import click
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.downloads import allow_downloads
@@ -24,6 +23,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.machine.readings import BUSY_SHARE, OthersWatch
 from ggbench.models.targets import resolve, resolve_one
+from ggbench.record import Record
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.progress import Finished, ModelReady, Progress, Started, Working
@@ -45,7 +45,7 @@ _EXIT_CODES = {
 _STOPPING = "stopping; measurements are kept (Ctrl-C again exits at once)"
 
 
-class MeasureResult(msgspec.Struct, frozen=True):
+class MeasureResult(Record):
     """The finished runs of a command's jobs."""
 
     asked: MeasureRequest

@@ -22,7 +22,6 @@ from typing import (
 )
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
 
 from ggbench import fields
@@ -32,6 +31,7 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
+from ggbench.record import Record
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -47,7 +47,7 @@ class Decorator(Protocol):
     def __call__(self, function: _Function, /) -> _Function: ...
 
 
-class HubOptions(msgspec.Struct, frozen=True):
+class HubOptions(Record):
     """How a command may use the network."""
 
     yes: Annotated[
@@ -66,7 +66,7 @@ class HubOptions(msgspec.Struct, frozen=True):
         return HubAccess.from_environment(offline=self.offline)
 
 
-class MeasureRequest(msgspec.Struct, frozen=True):
+class MeasureRequest(Record):
     """The shared options of a command that measures."""
 
     model: ModelRef

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import click
-import msgspec
 
 from ggbench.errors import ExitCode
 from ggbench.fields import Option
+from ggbench.record import Record
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -28,7 +28,7 @@ _NO_WIDTH = 4096
 """Columns of a pipe, more than any table has."""
 
 
-class Output(msgspec.Struct, frozen=True):
+class Output(Record):
     as_json: Annotated[bool, Option("", "Print one JSON document.", heading="output")] = False
     as_markdown: Annotated[
         bool, Option("--md", "Print GitHub's Markdown, to paste into an issue.", heading="output")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.budget_options import BudgetOptions, start_allocator
@@ -26,6 +25,7 @@ from ggbench.fields import reproduce
 from ggbench.files import write_as
 from ggbench.gguf_file.layout import count_params
 from ggbench.models.catalog import CatalogModel, load_catalog
+from ggbench.record import Record
 from ggbench.runs.store.database import Store
 from ggbench.show.changes import change_text
 from ggbench.show.words import say
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ggbench.sizing.dry_allocator import DryAllocator
 
 
-class Paste(msgspec.Struct, frozen=True):
+class Paste(Record):
     """What to print instead of the answer, to be pasted or saved."""
 
     form: str | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.run_commands import RunSettings, shell_line
@@ -14,6 +13,7 @@ from ggbench.expect.drafts import TASKS, DraftStep, best_step, draft_steps
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.speed import expected_speed
 from ggbench.models.targets import Target
+from ggbench.record import Record
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, interval_text, member
@@ -29,7 +29,7 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_length
 
 
-class Drafting(msgspec.Struct, frozen=True):
+class Drafting(Record):
     """A quant without and with drafts."""
 
     draft: str

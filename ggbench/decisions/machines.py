@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.record import placement_options
 from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
+from ggbench.record import Record
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.changes import cheapest_options
 from ggbench.show.document import Document
@@ -36,7 +36,7 @@ from ggbench.text import in_words
 from ggbench.units import format_bandwidth, format_bytes, format_ratio
 
 
-class MachineChoice(msgspec.Struct, frozen=True):
+class MachineChoice(Record):
     """Which of several machines runs a quant best, by name."""
 
     quant: str

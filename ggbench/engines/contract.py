@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
-import msgspec
-
 from ggbench.errors import StoreError, Unsupported, UsageError
 from ggbench.plugins import load_plugin
+from ggbench.record import Record
 from ggbench.text import in_words
 
 if TYPE_CHECKING:
@@ -231,12 +230,12 @@ def check_users(config: EngineConfig, n_seqs: int) -> None:
         raise UsageError("--kv-unified shares one KV cache among several slots", "add --parallel N, or omit it")
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(Record):
     stage: ClassVar[Stage]
     """Name of the stage, if it fails."""
 
 
-class Workload(Request, frozen=True):
+class Workload(Request):
     purpose: ClassVar[str]
     """What an engine does that runs it, as a verb."""
 
@@ -246,14 +245,14 @@ class Workload(Request, frozen=True):
         return 1
 
 
-class Source(msgspec.Struct, frozen=True):
+class Source(Record):
     path: Path | None = None
     """The GGUF file or its first shard; None if the weights are not a file here."""
     draft: Path | None = None
     """A draft model to load beside it, with a context of its own; only for llama.cpp."""
 
 
-class DescribedDevice(msgspec.Struct, frozen=True):
+class DescribedDevice(Record):
     """A GPU to size a context for, which need not be here."""
 
     name: str
@@ -330,7 +329,7 @@ PROMPT = (
 )
 
 
-class EstimateMemory(Workload, frozen=True):
+class EstimateMemory(Workload):
     """Report what `open` would, without allocating: only the header is read, and the file may be sparse."""
 
     stage = "context"
@@ -342,7 +341,7 @@ class EstimateMemory(Workload, frozen=True):
     """They take the place of the GPUs that are here."""
 
 
-class Prefill(Workload, frozen=True, tag="prefill"):
+class Prefill(Workload, tag="prefill"):
     """Read a prompt `repeat` times, after `warmup` more. Reports any number of `ReadingPrompts`, the share of all of
     them, and a `PromptRead` for each but the warm-ups.
     """
@@ -355,7 +354,7 @@ class Prefill(Workload, frozen=True, tag="prefill"):
     warmup: int = 0
 
 
-class Decode(Workload, frozen=True, tag="decode"):
+class Decode(Workload, tag="decode"):
     """Clear the cache, read a prompt, then time `n_gen` tokens. Reports any number of `ReadingPrompts`, a `PromptRead`,
     and any number of `Steps`.
     """
@@ -367,7 +366,7 @@ class Decode(Workload, frozen=True, tag="decode"):
     n_gen: int
 
 
-class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
+class BatchedDecode(Workload, tag="batched_decode"):
     """Clear the cache, read a separate prompt for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
 
     As in llama-batched-bench no prompt is shared and the decoded tokens are random, so each sequence is different, as
@@ -388,7 +387,7 @@ class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
         return self.n_seqs
 
 
-class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
+class DecodeAtDepth(Workload, tag="decode_at_depth"):
     """Fill `n_depth` cells and time `n_gen` single tokens after them.
 
     The cells are copies of a few if llama.cpp allows that: the cost of attention does not depend on their contents. One
@@ -402,7 +401,7 @@ class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
     n_gen: int
 
 
-class BatchAtDepth(DecodeAtDepth, frozen=True, tag="batch_at_depth"):
+class BatchAtDepth(DecodeAtDepth, tag="batch_at_depth"):
     """Do the same, then time a batch of `n_batch`, unless it is 0. Reports also a `PromptRead`."""
 
     purpose = "read a batch at a depth"
@@ -410,7 +409,7 @@ class BatchAtDepth(DecodeAtDepth, frozen=True, tag="batch_at_depth"):
     n_batch: int
 
 
-class Continue(Workload, frozen=True, tag="continue"):
+class Continue(Workload, tag="continue"):
     """Continue a text greedily by `n_gen` tokens, past any end of it. Reports a `Continued`."""
 
     stage = "decode"
@@ -420,7 +419,7 @@ class Continue(Workload, frozen=True, tag="continue"):
     n_gen: int
 
 
-class Speculate(Workload, frozen=True, tag="speculate"):
+class Speculate(Workload, tag="speculate"):
     """Fill `n_depth` cells of model and draft, then time single tokens of this one, and steps of speculative decoding.
 
     A step works like llama-server's: the draft decodes k tokens one by one, each chosen from its logits; the model
@@ -444,7 +443,7 @@ class Speculate(Workload, frozen=True, tag="speculate"):
         return max(self.n_drafted) + 1
 
 
-class DraftText(Workload, frozen=True, tag="draft_text"):
+class DraftText(Workload, tag="draft_text"):
     """Continue a text greedily by `n_gen` tokens, without a draft and with one. Reports a `TextDrafted`.
 
     Steps are those of `Speculate`, but with the drafted tokens, of which the model accepts those that it would choose.
@@ -465,7 +464,7 @@ class DraftText(Workload, frozen=True, tag="draft_text"):
         return self.n_drafted + 1
 
 
-class ProveContext(Workload, frozen=True, tag="prove_context"):
+class ProveContext(Workload, tag="prove_context"):
     """Decode a full n_ubatch over all sequences and one more token of each at the end of the context, using it up.
 
     Reports any number of `Proving` and one `ContextProven`.
@@ -475,7 +474,7 @@ class ProveContext(Workload, frozen=True, tag="prove_context"):
     purpose = "fill a context and decode at its end"
 
 
-class Tokenize(Workload, frozen=True, tag="tokenize"):
+class Tokenize(Workload, tag="tokenize"):
     """Tokenize a text as llama-perplexity does. Reports a `Tokenized`.
 
     BOS comes first if the model adds one; names of special tokens are read as plain text.
@@ -487,7 +486,7 @@ class Tokenize(Workload, frozen=True, tag="tokenize"):
     text: str
 
 
-class RowsFile(msgspec.Struct, frozen=True):
+class RowsFile(Record):
     """Rows of a vocabulary in a file, written by the base and read by the model compared with it.
 
     The row of position p of the k-th chunk of a request is `first_row` + k x `rows_per_chunk` + p - `first_position`.
@@ -504,7 +503,7 @@ class RowsFile(msgspec.Struct, frozen=True):
     writes: bool
 
 
-class Score(Workload, frozen=True, tag="score"):
+class Score(Workload, tag="score"):
     """Decode positions `start` to `stop` of several chunks of a text at once, and score each that has a target.
 
     A request with `start` 0 clears the cache; the next one continues where the last stopped. The context needs

@@ -6,9 +6,8 @@ import enum
 from collections.abc import Iterable
 from typing import ClassVar, Self, TypeVar
 
-import msgspec
-
 from ggbench.errors import GgbenchError
+from ggbench.record import Record
 from ggbench.text import signal_name
 
 _E = TypeVar("_E")
@@ -62,11 +61,11 @@ class Ending:
         return None
 
 
-class Completed(Ending, msgspec.Struct, frozen=True):
+class Completed(Ending, Record):
     outcome: ClassVar[Outcome] = Outcome.COMPLETED
 
 
-class OutOfMemory(Ending, msgspec.Struct, frozen=True):
+class OutOfMemory(Ending, Record):
     """An allocation did not fit; the worker may have died of it."""
 
     outcome: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
@@ -85,7 +84,7 @@ class OutOfMemory(Ending, msgspec.Struct, frozen=True):
         return not self.alive
 
 
-class Failed(Ending, msgspec.Struct, frozen=True):
+class Failed(Ending, Record):
     """The engine refused, and is alive."""
 
     outcome: ClassVar[Outcome] = Outcome.FAILED
@@ -103,7 +102,7 @@ class Failed(Ending, msgspec.Struct, frozen=True):
         return self.error
 
 
-class Crashed(Ending, msgspec.Struct, frozen=True):
+class Crashed(Ending, Record):
     """The worker exited by itself, or violated the protocol."""
 
     outcome: ClassVar[Outcome] = Outcome.CRASHED
@@ -123,7 +122,7 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
         return cls(f"{program} {how}: {cause}".removesuffix(": "), returncode, log_tail)
 
 
-class ServerLost(Ending, msgspec.Struct, frozen=True):
+class ServerLost(Ending, Record):
     """Another machine of the computation was lost, and with it the worker."""
 
     outcome: ClassVar[Outcome] = Outcome.FAILED
@@ -137,7 +136,7 @@ class ServerLost(Ending, msgspec.Struct, frozen=True):
         return True
 
 
-class TimedOut(Ending, msgspec.Struct, frozen=True):
+class TimedOut(Ending, Record):
     """The worker or the server sent no message for too long and was stopped."""
 
     outcome: ClassVar[Outcome] = Outcome.TIMED_OUT
@@ -147,7 +146,7 @@ class TimedOut(Ending, msgspec.Struct, frozen=True):
     silent: str = "worker"
 
 
-class Cancelled(Ending, msgspec.Struct, frozen=True):
+class Cancelled(Ending, Record):
     outcome: ClassVar[Outcome] = Outcome.CANCELLED
     says: ClassVar[str] = "stopped before the end"
 

@@ -9,10 +9,11 @@ import enum
 
 import msgspec
 
+from ggbench.record import Record
 from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
+class Ready(Record, tag="ready"):
     """The engine runs; nothing is loaded yet."""
 
     pid: int | None
@@ -22,13 +23,13 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     `server`."""
 
 
-class Opening(msgspec.Struct, frozen=True, tag="opening"):
+class Opening(Record, tag="opening"):
     """Loaded share of the model, 0 to 1."""
 
     share: float
 
 
-class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
+class Allocated(Record, tag="allocated"):
     """Memory of the model, and of any context, so far; each replaces the one before."""
 
     buffers: tuple[DeviceBuffers, ...]
@@ -61,7 +62,7 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
         return sum(getattr(device, field) for device in self.buffers)
 
 
-class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+class Loaded(Record, tag="loaded"):
     seconds: float
     left_bytes: int | None = None
     """Bytes left of the memory limit, or on the GPUs in use, counting each like the fullest; None if nothing is
@@ -70,7 +71,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     description: str = ""
 
 
-class Opened(msgspec.Struct, frozen=True, tag="opened"):
+class Opened(Record, tag="opened"):
     seconds: float
     n_ctx: int | None = None
     """None if the engine does not say, e.g. a server."""
@@ -91,7 +92,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
         )
 
 
-class ReadingPrompts(msgspec.Struct, frozen=True, tag="reading_prompts"):
+class ReadingPrompts(Record, tag="reading_prompts"):
     """The share of the prompts read so far, 0 to 1."""
 
     share: float
@@ -99,7 +100,7 @@ class ReadingPrompts(msgspec.Struct, frozen=True, tag="reading_prompts"):
     """Tokens of each; None if unknown."""
 
 
-class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
+class PromptRead(Record, tag="prompt_read"):
     """One prompt, or one for each of several sequences at once, was read from an empty cache."""
 
     n_prompt: int
@@ -109,7 +110,7 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     """Requested tokens of each sequence if a server counts differently, otherwise None."""
 
 
-class Steps(msgspec.Struct, frozen=True, tag="steps"):
+class Steps(Record, tag="steps"):
     first_position: int
     """Tokens in the KV cache of a sequence at the first of these steps, including the one being decoded."""
     step_ns: list[int]
@@ -121,23 +122,23 @@ class Steps(msgspec.Struct, frozen=True, tag="steps"):
     """Number of the sequence; None if the steps are for all."""
 
 
-class ServerAnswered(msgspec.Struct, frozen=True, tag="server_answered"):
+class ServerAnswered(Record, tag="server_answered"):
     found: ServerFound
 
 
-class TokensTogether(msgspec.Struct, frozen=True, tag="tokens_together"):
+class TokensTogether(Record, tag="tokens_together"):
     """Decode steps that were timed only in groups."""
 
     chunks: TokenChunks
     seq: int | None = None
 
 
-class RequestEnded(msgspec.Struct, frozen=True, tag="request_ended"):
+class RequestEnded(Record, tag="request_ended"):
     timing: RequestTiming
     seq: int | None = None
 
 
-class Continued(msgspec.Struct, frozen=True, tag="continued"):
+class Continued(Record, tag="continued"):
     """An answer, with the times and counts of the server's own clock."""
 
     n_tokens: int
@@ -148,26 +149,26 @@ class Continued(msgspec.Struct, frozen=True, tag="continued"):
     n_accepted: int = 0
 
 
-class Proving(msgspec.Struct, frozen=True, tag="proving"):
+class Proving(Record, tag="proving"):
     """The share of a context that is filled for a proof, 0 to 1; a batch is then computed at its end."""
 
     share: float
 
 
-class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
+class ContextProven(Record, tag="context_proven"):
     full: bool
     """Whether the engine had no cell left for another token; always true for a state that does not grow."""
     left_bytes: int | None = None
 
 
-class Tokenized(msgspec.Struct, frozen=True, tag="tokenized"):
+class Tokenized(Record, tag="tokenized"):
     tokens: list[int]
     n_vocab: int
     bos: int | None
     """Token that the model adds before a text; None if it adds none."""
 
 
-class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
+class Speculated(Record, tag="speculated"):
     """One pass over single tokens and steps of speculative decoding."""
 
     single_ns: list[int]
@@ -177,7 +178,7 @@ class Speculated(msgspec.Struct, frozen=True, tag="speculated"):
     """Times of whole steps, without choosing the model's own tokens, in the order of `Speculate.n_drafted`."""
 
 
-class TextDrafted(msgspec.Struct, frozen=True, tag="text_drafted"):
+class TextDrafted(Record, tag="text_drafted"):
     """The same text, generated without and with a draft."""
 
     n_tokens: int
@@ -242,7 +243,7 @@ class MemoryKind(enum.StrEnum):
     """Another machine's, reached over RPC."""
 
 
-class DeviceBuffers(msgspec.Struct, frozen=True):
+class DeviceBuffers(Record):
     device: str
     """The engine's name: llama.cpp's buffer type, `CPU`, `CPU_REPACK`, `CUDA0`, `CUDA_Host`."""
     place: MemoryKind = MemoryKind.HOST
@@ -268,7 +269,7 @@ class DeviceBuffers(msgspec.Struct, frozen=True):
         return self.weight_bytes + self.kv_bytes + self.compute_bytes + self.output_bytes
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class Memory(Record, kw_only=True):
     """Memory of one loaded model and its context."""
 
     buffers: tuple[DeviceBuffers, ...] = ()

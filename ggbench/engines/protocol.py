@@ -21,13 +21,14 @@ import msgspec
 
 from ggbench.engines.contract import AnyWorkload, Request, Stage
 from ggbench.engines.events import Event, MemoryKind, Steps
+from ggbench.record import Record
 
 
-class Hold(msgspec.Struct, frozen=True, tag="hold"):
+class Hold(Record, tag="hold"):
     """Wait before the next step of a decode, or the next request, until `Release`. Not answered."""
 
 
-class Release(msgspec.Struct, frozen=True, tag="release"):
+class Release(Record, tag="release"):
     """Continue. Not answered."""
 
 
@@ -37,24 +38,24 @@ LOG_WARN, LOG_ERROR = 3, 4
 """ggml's levels; the lower ones, debug 1 and info 2, may quote a file's metadata."""
 
 
-class Log(msgspec.Struct, frozen=True, tag="log"):
+class Log(Record, tag="log"):
     level: int
     text: str
     of_draft: bool = False
     """Whether a draft model or its context caused it."""
 
 
-class Devices(msgspec.Struct, frozen=True, tag="devices"):
+class Devices(Record, tag="devices"):
     """The kind of memory by ggml's name of a device or a buffer type."""
 
     places: dict[str, MemoryKind]
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
+class Done(Record, tag="done"):
     pass
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class Refused(Record, tag="refused"):
     """The engine reported a failure; the worker is alive and accepts the next request."""
 
     stage: Stage

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-import msgspec
-
+from ggbench.record import Record
 from ggbench.stats.intervals import Z_95, Estimate
 
 COVARIANCE_UNIT = 1e-5
@@ -48,7 +47,7 @@ class Cost(NamedTuple):
     """`read`, `read:device=rtx-3090/CUDA`: names of the coefficients, each with its group before the `=`."""
 
 
-class SpeedModel(msgspec.Struct, frozen=True, dict=True):
+class SpeedModel(Record, dict=True):
     """Fitted coefficients with their covariance."""
 
     terms: tuple[str, ...]
@@ -115,7 +114,7 @@ def least_ms(costs: Iterable[Cost]) -> float:
     return sum(cost.least_ms for cost in costs if cost.terms[0] in _READS)
 
 
-class DeviceKind(msgspec.Struct, frozen=True):
+class DeviceKind(Record):
     """What the speed of a device depends on besides its bandwidth; empty for what is not known of it."""
 
     name: str
@@ -139,7 +138,7 @@ CPU = DeviceKind("", "", "", "CPU")
 """Any CPU: its bandwidth and threads are known, else its machine's spread applies."""
 
 
-class ModelKind(msgspec.Struct, frozen=True):
+class ModelKind(Record):
     """What the speed of a model depends on besides its bytes."""
 
     architecture: str
@@ -150,7 +149,7 @@ class ModelKind(msgspec.Struct, frozen=True):
     """Whether some layers keep a recurrent state."""
 
 
-class DeviceRead(msgspec.Struct, frozen=True):
+class DeviceRead(Record):
     """What a step reads from the memory of one device."""
 
     device: DeviceKind
@@ -160,7 +159,7 @@ class DeviceRead(msgspec.Struct, frozen=True):
     n_layers: int
 
 
-class HostRead(msgspec.Struct, frozen=True):
+class HostRead(Record):
     """What a step reads from main memory, and the CPU computes."""
 
     bandwidth_bytes_per_s: float

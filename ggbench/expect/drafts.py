@@ -21,6 +21,7 @@ from ggbench.expect.published_speed import device_kind, published_curve
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.published import data_text, reads_data
 from ggbench.models.published.selection import size_octaves
+from ggbench.record import Record
 from ggbench.sizing.drafts import mtp_model
 from ggbench.sizing.placement import Placement
 from ggbench.stats.intervals import Estimate, ratio_interval, t_95
@@ -46,7 +47,7 @@ _NEARLY = 0.9
 """Share of the largest product of gains for code and chat that fewer drafted tokens are worth: each takes memory."""
 
 
-class AcceptanceRow(msgspec.Struct, frozen=True):
+class AcceptanceRow(Record):
     """A published acceptance of drafts, what they gained, or both; None or empty means not stated."""
 
     kind: str
@@ -157,7 +158,7 @@ def length_of_rows(rows: Iterable[AcceptanceRow], k: int) -> Estimate:
     return Estimate(value, max(1.0, value / factor), min(k + 1.0, value * factor))
 
 
-class DraftStep(msgspec.Struct, frozen=True):
+class DraftStep(Record):
     """A step that drafts k tokens, as it is expected."""
 
     k: int

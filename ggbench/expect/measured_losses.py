@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-import msgspec
-
 from ggbench.expect.loss import NO_LOSS, UNNOTICED_LOSS, expected_cache_loss, expected_loss
+from ggbench.record import Record
 from ggbench.runs.comparable import runs_with_loss
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.store.database import Store
@@ -18,7 +17,7 @@ from ggbench.units import format_number
 _F16 = ("f16", "f16")
 
 
-class _Scored(msgspec.Struct, frozen=True):
+class _Scored(Record):
     run_id: int | None
     header: str
     loss: MeasuredLoss
@@ -34,7 +33,7 @@ class _Scored(msgspec.Struct, frozen=True):
         return Expected(mean + own.value, low + own.low, high + own.high, "measured", source)
 
 
-class MeasuredLosses(msgspec.Struct, frozen=True):
+class MeasuredLosses(Record):
     """KL divergences of a model's files, newest first."""
 
     scores: tuple[_Scored, ...] = ()

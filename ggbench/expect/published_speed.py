@@ -26,6 +26,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import default_threads
 from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.models.published import data_text, reads_data
+from ggbench.record import Record
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.speed_limits import speed_positions
@@ -59,7 +60,7 @@ _METAL = "MTL"
 """ggml's name of it."""
 
 
-class FittedSpeeds(msgspec.Struct, frozen=True):
+class FittedSpeeds(Record):
     """What `scripts/fit_speeds` found."""
 
     decode: SpeedModel
@@ -142,7 +143,7 @@ def _n_threads(setup: LlamaConfig, *, is_here: bool) -> int:
     return setup.threads or (default_threads() if is_here else ASSUMED_THREADS)
 
 
-class _Step(msgspec.Struct, frozen=True):
+class _Step(Record):
     """What decoding a batch takes, whatever the position."""
 
     placement: Placement

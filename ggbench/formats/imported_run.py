@@ -8,10 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from ggbench.errors import BadFile
 from ggbench.machine.records import Environment, Imported
+from ggbench.record import Record
 from ggbench.runs.recording import kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import SampleChunk
@@ -22,7 +21,7 @@ SOURCE = "imported"
 """`Subject.source` of a model known only from another tool's file."""
 
 
-class ImportedRun(msgspec.Struct, frozen=True):
+class ImportedRun(Record):
     run: Run
     observations: Sequence[tuple[int, str, object]] = ()
     """Nanoseconds since the epoch, kind and record, as in the store."""
@@ -72,7 +71,7 @@ eight."""
 STDIN = Path("-")
 
 
-class SourceFile(msgspec.Struct, frozen=True):
+class SourceFile(Record):
     name: str
     """The file's name without its folder. Printable."""
     content: bytes

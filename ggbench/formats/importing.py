@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from ggbench.errors import BadFile
 from ggbench.formats.imported_run import ImportedRun, SourceFile, read_source
 from ggbench.formats.llama_bench import is_csv, is_objects, read_csv, read_objects
@@ -17,6 +15,7 @@ from ggbench.formats.llama_bench_import import runs_of
 from ggbench.formats.llama_bench_table import is_table, read_table
 from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
 from ggbench.machine.records import Imported
+from ggbench.record import Record
 from ggbench.runs.comparable import copies_of, update_facts
 from ggbench.runs.store.database import Store
 from ggbench.show.answer import Answer, Table
@@ -52,7 +51,7 @@ def read_runs(path: Path) -> Iterator[ImportedRun]:
     raise BadFile(f"{file.name} contains no results in a known format", f"ggbench reads {_KNOWN}")
 
 
-class Kept(msgspec.Struct, frozen=True):
+class Kept(Record):
     imported: ImportedRun
     run_id: int
     is_new: bool

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile
 from ggbench.machine.records import Cell, ImportedRow
+from ggbench.record import Record
 from ggbench.text import sanitize, shorten
 
 TOOL = "llama-bench"
@@ -51,7 +52,7 @@ _OLDER: dict[str, Cell] = {"use_mmap": True}
 """Fields of older versions that say how a model was loaded."""
 
 
-class BenchRow(msgspec.Struct, frozen=True):
+class BenchRow(Record):
     fields: dict[str, Cell]
     samples_ns: tuple[int, ...] = ()
     """Time of each repetition; empty if only their mean is known."""

@@ -11,10 +11,9 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-import msgspec
-
 from ggbench.formats.llama_bench import FIELDS, TOOL, BenchRow, measured_row
 from ggbench.machine.records import Cell, Environment, ImportedRow
+from ggbench.record import Record
 from ggbench.runs.recording import ModelDescribed, PromptTiming, Recording, Series
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import WARMUP, utc_text
@@ -31,7 +30,7 @@ _SPLIT = re.compile(r"(?:^|\|)\s*(\w+)\s*:")
 """A backend in llama.cpp's line of features: `CUDA : ARCHS = 890 | CPU : AVX2 = 1`."""
 
 
-class ExportedRun(msgspec.Struct, frozen=True):
+class ExportedRun(Record):
     run_id: int | None
     rows: tuple[BenchRow, ...]
     """Empty if llama-bench has no such test."""

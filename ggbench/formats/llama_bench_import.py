@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath, PureWindowsPath
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
@@ -30,6 +29,7 @@ from ggbench.formats.llama_bench import TOOL, BenchRow
 from ggbench.gguf_file.quants import name_without_quant, quant_from_words, quant_label
 from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 from ggbench.runs.recording import PromptTiming
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.runs import utc_text
@@ -41,7 +41,7 @@ _SPLIT_MODES: dict[str, SplitMode] = {"none": "none", "layer": "layer", "row": "
 _FILE_TYPE = re.compile(r"\S+ \S+ (?P<words>(?:all )?[A-Za-z0-9_]+(?: - (?:Small|Medium|Large))?)")
 
 
-class _Measured(msgspec.Struct, frozen=True):
+class _Measured(Record):
     kind: str
     settings: Settings
     result: Result

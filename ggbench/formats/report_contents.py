@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-import msgspec
-
 from ggbench.decisions.compare.comparison import Comparison, columns_of, compare
+from ggbench.record import Record
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import LineChart
 from ggbench.show.figure import Figure
@@ -24,7 +23,7 @@ _FIGURES = (
 """The figures most useful for a choice come first: a page shows about ten, the others by scrolling."""
 
 
-class Report(msgspec.Struct, frozen=True, dict=True):
+class Report(Record, dict=True):
     runs: tuple[SavedRun, ...]
     comparison: Comparison | None
     """The comparison that `ggbench compare` makes; None for a single run, or if nothing is comparable."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 import functools
 import math
 
-import msgspec
-
 from ggbench.errors import UnknownName, Unsupported
 from ggbench.gguf_file import gguf_constants
+from ggbench.record import Record
 
 
-class GgmlType(msgspec.Struct, frozen=True):
+class GgmlType(Record):
     type_id: int
     """The number in a GGUF header, `enum ggml_type`."""
     name: str

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import asdict, replace
 
 from ggbench.errors import BadFile, Unsupported
@@ -36,6 +35,7 @@ from ggbench.gguf_file.parser import (
     read_header,
 )
 from ggbench.gguf_file.quants import model_name, parse_shard_name
+from ggbench.record import Record
 from ggbench.text import sanitize
 
 SPLIT_NO, SPLIT_COUNT = "split.no", "split.count"
@@ -140,7 +140,7 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
             )
 
 
-class EncodedHeader(msgspec.Struct, frozen=True):
+class EncodedHeader(Record):
     """Everything before the first tensor; tensors follow consecutively, each padded to `ALIGNMENT`."""
 
     data: bytes

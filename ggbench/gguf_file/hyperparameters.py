@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from ggbench.errors import UsageError
+from ggbench.record import Record
 
 Parts = tuple[str, ...]
 """Parts of a layer or of the model, by their names in `layouts.toml`."""
@@ -51,7 +52,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Type in which its experts are trained and published, whatever the quant; empty if it is the quant's."""
 
 
-class _Layouts(msgspec.Struct, frozen=True):
+class _Layouts(Record):
     """The file that describes them."""
 
     parts: dict[str, str]
@@ -75,7 +76,7 @@ _OptionalCount = Annotated[int, Meta(ge=0, lt=1 << 31)]
 _Positive = Annotated[float, Meta(gt=0)]
 
 
-class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Hyperparameters(Record, forbid_unknown_fields=True):
     """The shape of a model; UsageError names a field that the architecture does not allow. 0 means none."""
 
     architecture: str

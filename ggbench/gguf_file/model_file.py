@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import row_bytes
+from ggbench.record import Record
 from ggbench.units import format_bytes
 
 _OF_LAYER = re.compile(r"blk\.(\d+)\.")
@@ -28,7 +28,7 @@ SCALED_KEY = "ggbench.scaled"
 """Bytes of the published file, in the metadata of a model whose matrices are scaled to it; `~` before an estimate."""
 
 
-class TensorInfo(msgspec.Struct, frozen=True):
+class TensorInfo(Record):
     """A tensor in the table of a GGUF header."""
 
     name: str
@@ -46,7 +46,7 @@ class TensorInfo(msgspec.Struct, frozen=True):
         return math.prod(self.shape)
 
 
-class Rows(msgspec.Struct, frozen=True):
+class Rows(Record):
     """Rows of a cache: K and V of one position or of several, or the keys by which an indexer chooses positions."""
 
     k_width: int = 0
@@ -67,7 +67,7 @@ class Rows(msgspec.Struct, frozen=True):
         return (row_bytes(type_k, self.k_width) + row_bytes(type_v, self.v_width)) / self.every
 
 
-class LayerState(msgspec.Struct, frozen=True):
+class LayerState(Record):
     """What a layer keeps of a sequence, and what each token reads of that."""
 
     kept: tuple[Rows, ...] = ()
@@ -94,7 +94,7 @@ class LayerState(msgspec.Struct, frozen=True):
         return replace(self, kept=kept, read=read)
 
 
-class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
+class ModelShape(Record, kw_only=True):
     """The part of a `ModelFile` determined by metadata; zero or empty if unknown."""
 
     n_layer: int
@@ -123,7 +123,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     """Why llama.cpp keeps more than `states` (a second cache, an unknown state); empty if it does not."""
 
 
-class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
+class ModelFile(ModelShape, dict=True, kw_only=True):
     """A model as described by its header, over all shards."""
 
     name: str
@@ -250,7 +250,7 @@ def layer_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-class LayerKind(msgspec.Struct, frozen=True):
+class LayerKind(Record):
     """Layers that cost the same; sizes are of one layer."""
 
     layers: tuple[int, ...]

@@ -20,11 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.ggml_types import IK_HINT, IK_TYPES, known_types
 from ggbench.gguf_file.model_file import TensorInfo
+from ggbench.record import Record
 from ggbench.text import sanitize, shorten_middle
 from ggbench.units import format_bytes, format_count
 
@@ -71,7 +70,7 @@ class ArrayLength(int):
     __slots__ = ()
 
 
-class Header(msgspec.Struct, frozen=True):
+class Header(Record):
     raw: bytes
     """Bytes up to the end of the tensor table."""
     version: int

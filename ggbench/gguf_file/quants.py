@@ -13,12 +13,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal, cast
 
-import msgspec
-
 from ggbench.errors import UnknownName, Unsupported
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.ggml_types import ADDED_TYPES, IK_HINT, IK_TYPES
 from ggbench.gguf_file.model_file import TensorInfo, layer_of
+from ggbench.record import Record
 
 _ALIASES = {
     "mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32", "q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m",
@@ -198,7 +197,7 @@ def known_quants() -> dict[str, int]:
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
 
 
-class ShardName(msgspec.Struct, frozen=True):
+class ShardName(Record):
     stem: str
     number: int
     """From 1."""

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ggbench import paths
 from ggbench.errors import GgbenchError, NetworkError, UsageError
+from ggbench.record import Record
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _LOG_IN_HINT = "log in with `hf auth login`"
 _OFFLINE_HINT = "or use --offline: local models, cached repo listings and twin: models still work"
 
 
-class HubAccess(msgspec.Struct, frozen=True):
+class HubAccess(Record):
     """One Hub endpoint and its local folders, as configured by the environment."""
 
     offline: bool

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from pathlib import Path, PurePosixPath
 
-import msgspec
 from msgspec import field
 
 from ggbench.errors import BadFile
@@ -38,6 +37,7 @@ from ggbench.hub.part_file import (
     locked,
 )
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, repo_folder
+from ggbench.record import Record
 from ggbench.text import sanitize
 
 MAX_PARALLEL = 2
@@ -84,7 +84,7 @@ def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant) 
     return sum(job.missing_bytes for job in _jobs(access, listing, variant))
 
 
-class _Job(msgspec.Struct, frozen=True):
+class _Job(Record):
     file: RepoFile
     blob: Path
     """Final path of the content."""
@@ -130,7 +130,7 @@ def _jobs(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> Iter
         )
 
 
-class _Download(msgspec.Struct, frozen=True):
+class _Download(Record):
     """The download of one variant: worker threads fetch files, the calling thread reports progress."""
 
     access: HubAccess
@@ -234,7 +234,7 @@ def _write_ref(access: HubAccess, listing: RepoListing) -> None:
         replace_file(ref, listing.commit.encode())
 
 
-class FileProgress(msgspec.Struct, frozen=True):
+class FileProgress(Record):
     file: RepoFile
     done_bytes: int
     """Bytes present, from any origin."""

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-import msgspec
-
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import (
     Role,
@@ -28,6 +26,7 @@ from ggbench.gguf_file.quants import (
     role,
 )
 from ggbench.hub.access import HubAccess
+from ggbench.record import Record
 from ggbench.text import sanitize
 
 _MAX_MISSING = 100
@@ -39,7 +38,7 @@ def path_on_hub(repo: str) -> str:
     return repo if repo.count("/") == 2 else f"models/{repo}"
 
 
-class RepoFile(msgspec.Struct, frozen=True):
+class RepoFile(Record):
     path: str
     """Path inside the repo, with slashes; never absolute, no part is `..`."""
     n_bytes: int
@@ -58,7 +57,7 @@ class RepoFile(msgspec.Struct, frozen=True):
         return self.sha256 or self.blob_id
 
 
-class RepoVariant(msgspec.Struct, frozen=True):
+class RepoVariant(Record):
     name: str
     """The path inside the repo, without shard suffix and `.gguf` if no other's is the same then; printable."""
     quant: str | None
@@ -102,7 +101,7 @@ class RepoVariant(msgspec.Struct, frozen=True):
         return is_named or (is_quant and self.role == "model")
 
 
-class RepoListing(msgspec.Struct, frozen=True):
+class RepoListing(Record):
     repo: str
     """`org/name`, as the Hub spells it, or `datasets/org/name`."""
     revision: str
@@ -125,7 +124,7 @@ class RepoListing(msgspec.Struct, frozen=True):
         return sum(variant.file_bytes for variant in self.models)
 
 
-class RepoSummary(msgspec.Struct, frozen=True):
+class RepoSummary(Record):
     """One search result."""
 
     repo: str

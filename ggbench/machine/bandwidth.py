@@ -26,6 +26,7 @@ from ggbench import paths
 from ggbench.errors import DoesNotFit
 from ggbench.files import replace_file
 from ggbench.machine.host import Cpu, Ram, describe_cpu, describe_ram
+from ggbench.record import Record
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB, counted
 
@@ -123,7 +124,7 @@ _WINDOWS_S = (0.03, 0.005)
 _MIN_CORE_SHARE = 0.9
 
 
-class ReadRate(msgspec.Struct, frozen=True):
+class ReadRate(Record):
     bytes_per_s: float
     threads: int
     kernel: str

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.machine.known_devices import find_device
+from ggbench.record import Record
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, format_bytes, parse_bandwidth, parse_size
 
@@ -39,7 +39,7 @@ GIVEN_GPU = "a GPU with the given memory"
 """Name of a GPU described only by its memory."""
 
 
-class Device(msgspec.Struct, frozen=True):
+class Device(Record):
     """A GPU and its memory."""
 
     name: str
@@ -55,13 +55,13 @@ class Device(msgspec.Struct, frozen=True):
     """Total main memory, of which the GPU can use `memory_bytes`; None for a GPU with memory of its own."""
 
 
-class MainMemory(msgspec.Struct, frozen=True):
+class MainMemory(Record):
     memory_bytes: int | None
     """None if its size is unknown."""
     bandwidth: Bandwidth | None
 
 
-class Machine(msgspec.Struct, frozen=True):
+class Machine(Record):
     devices: tuple[Device, ...] = ()
     """In llama.cpp's order; empty if only the CPU computes."""
     host: MainMemory | None = None

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-import msgspec
+from ggbench.record import Record
 
 PROC = Path("/proc")
 SYSFS = Path("/sys")
@@ -114,7 +114,7 @@ def _reclaimable(stat: Path) -> int:
     return sum(counts.get(f"total_{key}", counts.get(key, 0)) for key in ("inactive_file", "active_file"))
 
 
-class Ram(msgspec.Struct, frozen=True):
+class Ram(Record):
     """Main memory within the container's limits, bytes."""
 
     total_bytes: int
@@ -162,7 +162,7 @@ def cpu_seconds_of(pid: int) -> float | None:
         return None
 
 
-class Cpu(msgspec.Struct, frozen=True):
+class Cpu(Record):
     """The CPU resources available to this process."""
 
     name: str

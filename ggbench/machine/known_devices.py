@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import UsageError
+from ggbench.record import Record
 from ggbench.units import GIB, MIB
 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
@@ -31,7 +32,7 @@ _MOST_NAMED = 8
 """Number of candidates that an error lists."""
 
 
-class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
+class KnownDevice(Record, kw_only=True):
     """A GPU of `known_devices.toml` with one memory size, and a source for each value."""
 
     id: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
+from ggbench.record import Record
 
 
-class Gpu(msgspec.Struct, frozen=True):
+class Gpu(Record):
     """A GPU; None means unknown."""
 
     index: int
@@ -21,7 +21,7 @@ class Gpu(msgspec.Struct, frozen=True):
     driver: str | None
 
 
-class GpuProcess(msgspec.Struct, frozen=True):
+class GpuProcess(Record):
     """A program that uses a GPU's memory."""
 
     pid: int
@@ -32,7 +32,7 @@ class GpuProcess(msgspec.Struct, frozen=True):
     """None if the driver does not report it."""
 
 
-class GpuReading(msgspec.Struct, frozen=True):
+class GpuReading(Record):
     """One GPU at one moment; None if the chip or its driver does not report it."""
 
     index: int
@@ -58,7 +58,7 @@ class GpuReading(msgspec.Struct, frozen=True):
     """In ascending order of pid."""
 
 
-class MachineReading(msgspec.Struct, frozen=True):
+class MachineReading(Record):
     """The machine at one moment."""
 
     at_ns: int
@@ -79,7 +79,7 @@ class MachineReading(msgspec.Struct, frozen=True):
     """Part of `cpu_share` used by neither ggbench nor the engine's process; None if unknown."""
 
 
-class Throttling(msgspec.Struct, frozen=True):
+class Throttling(Record):
     """A reason for low clocks, and its number of readings."""
 
     reason: str
@@ -87,7 +87,7 @@ class Throttling(msgspec.Struct, frozen=True):
     n_readings: int
 
 
-class GpuUse(msgspec.Struct, frozen=True):
+class GpuUse(Record):
     """Readings of a run's GPUs, summarized over the timed spans; None means unknown.
 
     For several GPUs: the hottest, the slowest, and the sums of power and energy.
@@ -111,7 +111,7 @@ class GpuUse(msgspec.Struct, frozen=True):
     """Other programs that used memory of these GPUs."""
 
 
-class Environment(msgspec.Struct, frozen=True):
+class Environment(Record):
     """The machine and the software of a run."""
 
     ggbench: str
@@ -149,7 +149,7 @@ Cell = str | int | float | bool | list[int | float] | None
 """Value of one field of another tool's row."""
 
 
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
+class Imported(Record, kw_only=True):
     """The source of an imported run. All texts are untrusted."""
 
     tool: str
@@ -162,7 +162,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of this run's content, equal for the same rows in any file, so that they are imported once."""
 
 
-class ImportedRow(msgspec.Struct, frozen=True):
+class ImportedRow(Record):
     """Rows of another tool, with its field names, to export them unchanged."""
 
     tool: str

@@ -21,6 +21,7 @@ from ggbench.engines.http.endpoint import is_url
 from ggbench.errors import BadFile, UsageError
 from ggbench.files import replace_file, write_new
 from ggbench.paths import expand_path, path_exists
+from ggbench.record import Record
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _listed(path: Path) -> tuple[LocalModel, ...]:
 _MAX_BYTES = 1 << 20
 
 
-class _Remembered(msgspec.Struct, frozen=True):
+class _Remembered(Record):
     places: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
 

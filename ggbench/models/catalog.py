@@ -21,6 +21,7 @@ from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.record import Record
 from ggbench.text import sanitize, shorten
 
 HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -75,7 +76,7 @@ class CatalogModel(msgspec.Struct, frozen=True):
 _ABOUT = frozenset(CatalogModel.__struct_fields__) - {"hyper", "origin"}
 
 
-class Catalog(msgspec.Struct, frozen=True):
+class Catalog(Record):
     """All known models, in the order of the files."""
 
     models: tuple[CatalogModel, ...]
@@ -172,7 +173,7 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
     return Catalog(tuple(entry.model for entry in merged.values()))
 
 
-class _Entry(msgspec.Struct, frozen=True, dict=True):
+class _Entry(Record, dict=True):
     """One `[[model]]` as written."""
 
     id: str

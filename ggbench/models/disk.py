@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
@@ -20,13 +19,14 @@ from ggbench.models.local_files import (
     variants_in,
 )
 from ggbench.models.model_stores import ModelStore, OllamaModel, find_model_stores, ollama_models
+from ggbench.record import Record
 from ggbench.text import sanitize
 from ggbench.units import format_count
 
 _TWIN = "twin:"
 
 
-class LocalModel(msgspec.Struct, frozen=True):
+class LocalModel(Record):
     """One quant of a local model, or a store that cannot be read."""
 
     store: str

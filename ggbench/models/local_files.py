@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import Role, parse_shard_name, quant_label, role
 from ggbench.hub.repo_records import RepoFile, RepoVariant, group_variants
+from ggbench.record import Record
 from ggbench.text import sanitize, shorten
 
 _MAX_DEPTH = 5
@@ -27,7 +26,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_NAME = re.compile(r"[0-9a-f]{40}")
 
 
-class HeaderFacts(msgspec.Struct, frozen=True):
+class HeaderFacts(Record):
     """Data from the start of a header, for a listing; text is printable."""
 
     quant: str | None = None
@@ -42,7 +41,7 @@ class HeaderFacts(msgspec.Struct, frozen=True):
     """Why the header cannot be read, in one line."""
 
 
-class LocalVariant(RepoVariant, frozen=True):
+class LocalVariant(RepoVariant):
     """A variant whose existing files are on this disk."""
 
     folder: Path = Path()

@@ -22,6 +22,7 @@ import msgspec
 from ggbench import paths
 from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.access import hub_cache_folder
+from ggbench.record import Record
 
 Layout = Literal["folder", "hub", "ollama"]
 
@@ -32,7 +33,7 @@ SYSTEM_OLLAMA = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models", "
 _MAX_SETTINGS_BYTES = 1 << 20
 
 
-class ModelStore(msgspec.Struct, frozen=True):
+class ModelStore(Record):
     """A folder where a program stores models."""
 
     name: str
@@ -131,7 +132,7 @@ _MAX_MANIFESTS = 10_000
 _Kind = TypeVar("_Kind")
 
 
-class OllamaModel(msgspec.Struct, frozen=True):
+class OllamaModel(Record):
     """One weights file named by a manifest."""
 
     name: str
@@ -143,19 +144,19 @@ class OllamaModel(msgspec.Struct, frozen=True):
     """Why there is no blob."""
 
 
-class _Descriptor(msgspec.Struct, frozen=True, rename="camel"):
+class _Descriptor(Record, rename="camel"):
     media_type: str = ""
     digest: str = ""
 
 
-class _Manifest(msgspec.Struct, frozen=True):
+class _Manifest(Record):
     config: _Descriptor | None = None
     layers: list[_Descriptor] | None = None
     manifests: list[_Descriptor] | None = None
     """For a list of manifests: the builds of one model for different runners."""
 
 
-class _Config(msgspec.Struct, frozen=True):
+class _Config(Record):
     file_type: str = ""
 
 

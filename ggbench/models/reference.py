@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.http.endpoint import Address, is_url
@@ -17,6 +16,7 @@ from ggbench.errors import UsageError
 from ggbench.models.catalog import HUB_REPO
 from ggbench.paths import expand_path, path_exists
 from ggbench.plugins import load_plugin, plugin_names
+from ggbench.record import Record
 from ggbench.text import in_words, sanitize, shorten, without_password
 
 MAIN = "main"
@@ -35,7 +35,7 @@ MEASURE_OWN = ("decode", "prefill", "speed", "bench", "maxctx")
 """Commands that measure models in an engine's own format."""
 
 
-class ModelRef(msgspec.Struct, frozen=True):
+class ModelRef(Record):
     """MODEL and QUANTs, parsed."""
 
     kind: Kind

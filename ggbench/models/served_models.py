@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
@@ -17,12 +16,13 @@ from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_w
 from ggbench.models.reference import ModelRef
 from ggbench.models.sources import ModelSource
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
 """Quant in the names of repos for vLLM: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
 
 
-class ServerOptions(msgspec.Struct, frozen=True):
+class ServerOptions(Record):
     """The options of a server's requests."""
 
     api_key_env: str = ""
@@ -36,7 +36,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
         return tuple(config_options(EndpointConfig(api_key_env=self.api_key_env)))
 
 
-class ServedModel(ModelSource, frozen=True):
+class ServedModel(ModelSource):
     offered: OfferedModel
     config: EndpointConfig
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
@@ -31,6 +30,7 @@ from ggbench.hub.repo_records import (
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.local_files import variants_in
 from ggbench.models.reference import MAIN
+from ggbench.record import Record
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
@@ -45,7 +45,7 @@ OnProgress = Callable[[int, int], None]
 """Receives the bytes present and the total; may raise to cancel."""
 
 
-class RepoRequest(msgspec.Struct, frozen=True):
+class RepoRequest(Record):
     repo: str
     revision: str = MAIN
     quants: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class RepoRequest(msgspec.Struct, frozen=True):
         return match is not None and canonical_quant(match[1]) == variant.quant
 
 
-class ModelSource(msgspec.Struct, frozen=True):
+class ModelSource(Record):
     """How to obtain a target's model, and how to load it."""
 
     @property
@@ -89,7 +89,7 @@ class ModelSource(msgspec.Struct, frozen=True):
         raise NotImplementedError
 
 
-class FoundVariant(ModelSource, frozen=True):
+class FoundVariant(ModelSource):
     """One requested variant of a repo."""
 
     access: HubAccess
@@ -358,7 +358,7 @@ def planned_files(model: CatalogModel, quants: Sequence[str], source: str = "") 
     return files
 
 
-class CatalogTwin(ModelSource, frozen=True):
+class CatalogTwin(ModelSource):
     model: CatalogModel
     quant: str
 
@@ -370,7 +370,7 @@ class CatalogTwin(ModelSource, frozen=True):
         return read_model_file(cached_twin(model.id, model.hyper, self.quant, paths.twins_dir(), on_progress))
 
 
-class PublishedTwin(ModelSource, frozen=True):
+class PublishedTwin(ModelSource):
     """A twin of a Hub file, made from its real header."""
 
     found: FoundVariant

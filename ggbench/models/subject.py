@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
+from ggbench.record import Record
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class Subject(Record, kw_only=True):
     """One quant of one model, as described by its header."""
 
     model: str

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
@@ -54,11 +53,12 @@ from ggbench.models.sources import (
 )
 from ggbench.models.subject import Subject
 from ggbench.plugins import load_plugin
+from ggbench.record import Record
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 
-class FileToRun(msgspec.Struct, frozen=True):
+class FileToRun(Record):
     """The location of a quant's weights, local or for downloading."""
 
     model: str
@@ -73,7 +73,7 @@ class FileToRun(msgspec.Struct, frozen=True):
     """The model's repo if it is not known to have this quant, else empty."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class Target(Record):
     """One quant of a model: the source of its file, and its header, if read."""
 
     model: str

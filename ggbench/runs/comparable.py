@@ -8,7 +8,6 @@ import hashlib
 import importlib.metadata
 from collections.abc import Collection, Iterable, Iterator
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
@@ -17,6 +16,7 @@ from ggbench.errors import StoreError
 from ggbench.machine.environment import gpus_of
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
+from ggbench.record import Record
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
@@ -25,7 +25,7 @@ from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.stored import listed_run, read_run
 
 
-class ThisMachine(msgspec.Struct, frozen=True):
+class ThisMachine(Record):
     """Conditions that must be equal for the speed of a run to apply now."""
 
     cpu: str

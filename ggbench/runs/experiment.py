@@ -6,7 +6,6 @@ import abc
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, Workload
@@ -16,6 +15,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.fields import reproduce, stated_options
 from ggbench.plugins import load_plugin
+from ggbench.record import Record
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ggbench.stats.speed_curve import SpeedCurve
 
 
-class Concluded(msgspec.Struct, frozen=True):
+class Concluded(Record):
     """An experiment's own conclusion."""
 
     outcome: Outcome = Outcome.COMPLETED
@@ -45,7 +45,7 @@ Conclusion: TypeAlias = "Concluded | Ending"
 """How an experiment ended."""
 
 
-class FoundSetup(msgspec.Struct, frozen=True):
+class FoundSetup(Record):
     """The best settings that an earlier run found for a file on this machine."""
 
     changes: dict[str, object]
@@ -65,7 +65,7 @@ class FoundSetup(msgspec.Struct, frozen=True):
         return replace(asked, **taken)
 
 
-class MeasuredLoss(msgspec.Struct, frozen=True):
+class MeasuredLoss(Record):
     """The loss of a file against a base, as mean KL divergence in nats."""
 
     cache: tuple[str, str]
@@ -175,7 +175,7 @@ class Experiment(abc.ABC):
         return replace(memory, peak_bytes=None if peak is None else peak.peak_bytes)
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(Record):
     """One experiment on one target: an item of a queue."""
 
     experiment: Experiment

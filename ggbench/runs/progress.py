@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-import msgspec
-
 from ggbench.engines.events import Memory
 from ggbench.errors import GgbenchError, StoreError
+from ggbench.record import Record
 from ggbench.runs.run import Run
 from ggbench.stats.decode_timing import DecodeLimit
 
@@ -21,7 +20,7 @@ Stage = Literal["download", "write", "load", "prompt", "decode", "probe", "score
 """The stage of a job; the first two are counted in bytes."""
 
 
-class Started(msgspec.Struct, frozen=True):
+class Started(Record):
     """A job starts; its file may still have to be made."""
 
     kind: str
@@ -32,7 +31,7 @@ class Started(msgspec.Struct, frozen=True):
     n_jobs: int
 
 
-class Working(msgspec.Struct, frozen=True):
+class Working(Record):
     """Progress of a slow step."""
 
     stage: Stage
@@ -48,7 +47,7 @@ class Working(msgspec.Struct, frozen=True):
         return self.stage in ("download", "write")
 
 
-class ModelReady(msgspec.Struct, frozen=True):
+class ModelReady(Record):
     """Model and context are in memory."""
 
     memory: Memory
@@ -58,7 +57,7 @@ class ModelReady(msgspec.Struct, frozen=True):
     """Limit by the memory of the weights; None if unknown."""
 
 
-class SamplesTimed(msgspec.Struct, frozen=True):
+class SamplesTimed(Record):
     """Consecutive timed steps."""
 
     series: str
@@ -69,7 +68,7 @@ class SamplesTimed(msgspec.Struct, frozen=True):
     n_total: int
 
 
-class PointMeasured(msgspec.Struct, frozen=True):
+class PointMeasured(Record):
     """A single result, such as of a prompt or a probe."""
 
     text: str
@@ -78,7 +77,7 @@ class PointMeasured(msgspec.Struct, frozen=True):
     """The record of it."""
 
 
-class Finished(msgspec.Struct, frozen=True):
+class Finished(Record):
     """One job is done, whatever its outcome."""
 
     run: Run

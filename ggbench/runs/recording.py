@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import msgspec
-
 from ggbench.engines.events import Steps
 from ggbench.errors import StoreError, UnknownName
 from ggbench.machine.host import peak_rss_bytes
 from ggbench.machine.readings import moment_ns
 from ggbench.machine.records import GpuUse, MachineReading
+from ggbench.record import Record
 from ggbench.runs.machine_use import Span, gpu_spills, machine_changes, others_share, summarize_gpus
 from ggbench.runs.reading_log import ReadingLog
 from ggbench.runs.run import Run, RunHead
@@ -65,7 +64,7 @@ class Series:
         self.sampler_ns.extend(sampler_ns)
 
 
-class Observation(msgspec.Struct, frozen=True):
+class Observation(Record):
     """A record and its time."""
 
     at_ns: int
@@ -213,32 +212,32 @@ def _join_spans(spans: Iterable[Span]) -> list[Span]:
     return joined
 
 
-class WorkerStarted(msgspec.Struct, frozen=True):
+class WorkerStarted(Record):
     """The engine's process, to find it among those using a GPU's memory."""
 
     pid: int
 
 
-class WorkerPeak(msgspec.Struct, frozen=True):
+class WorkerPeak(Record):
     """The peak resident memory of the engine's process so far."""
 
     peak_bytes: int
 
 
-class GpusInUse(msgspec.Struct, frozen=True):
+class GpusInUse(Record):
     """The GPUs with any of the model's buffers."""
 
     indices: tuple[int, ...]
     """NVML's."""
 
 
-class ModelDescribed(msgspec.Struct, frozen=True):
+class ModelDescribed(Record):
     """The engine's own name for the loaded model: llama.cpp's `llama 256M Q4_1`."""
 
     text: str
 
 
-class PromptTiming(msgspec.Struct, frozen=True):
+class PromptTiming(Record):
     """The time to read one prompt."""
 
     n_prompt: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import msgspec
 from msgspec import field
 
 from ggbench.engines.contract import EngineConfig
@@ -14,6 +13,7 @@ from ggbench.errors import UsageError
 from ggbench.machine.readings import BUSY_SHARE
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 from ggbench.stats.decode_timing import (
     DecodeLimit,
     DepthSpeed,
@@ -55,7 +55,7 @@ class Result:
     __slots__ = ()
 
 
-class DecodeTiming(Result, msgspec.Struct, frozen=True):
+class DecodeTiming(Result, Record):
     """A result with timed steps: latency against position, of one sequence or of several at once."""
 
     n_prompt: int
@@ -94,7 +94,7 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
         return None if self.fit is None or self.fit.b_ms is None or not bpw else self.fit.b_ms * 16 / bpw
 
 
-class PromptTimings(Result, msgspec.Struct, frozen=True):
+class PromptTimings(Result, Record):
     """A result with timed prompts."""
 
     prefills: tuple[PrefillSpeed, ...] = ()
@@ -103,7 +103,7 @@ class PromptTimings(Result, msgspec.Struct, frozen=True):
     """How a server answered; None if an engine on this machine ran the model."""
 
 
-class LargestContext(Result, msgspec.Struct, frozen=True, kw_only=True):
+class LargestContext(Result, Record, kw_only=True):
     """A result with the largest context that works."""
 
     max_n_ctx: int | None = None
@@ -119,7 +119,7 @@ class LargestContext(Result, msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class RunHead(msgspec.Struct, frozen=True, kw_only=True):
+class RunHead(Record, kw_only=True):
     """The data of a run known before anything is measured."""
 
     kind: str
@@ -139,7 +139,7 @@ STILL_RUNNING = "still running"
 """Reason of a run in progress."""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(Record, kw_only=True):
     """One experiment on one quant, complete or partial."""
 
     head: RunHead

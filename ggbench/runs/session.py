@@ -10,7 +10,6 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
 from msgspec import field
 from msgspec.structs import replace
 
@@ -43,6 +42,7 @@ from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Environment, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, materialize
+from ggbench.record import Record
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
 from ggbench.runs.reading_log import READING_INTERVAL_S
 from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, Recorder, WorkerStarted
@@ -59,7 +59,7 @@ from ggbench.units import format_bytes, format_count, format_ms
 _S = TypeVar("_S", bound=Settings)
 
 
-class RunContext(msgspec.Struct, frozen=True):
+class RunContext(Record):
     """Created for each command or screen; tests create one with a fake engine and a store in a temporary folder."""
 
     launch: Callable[[EngineConfig, threading.Event], Engine]
@@ -128,7 +128,7 @@ def run_context(
     )
 
 
-class Base(msgspec.Struct, frozen=True):
+class Base(Record):
     """The base of a comparison: another quant of the model, or the same one with another KV cache."""
 
     target: Target

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-import msgspec
-
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
 from ggbench.stats.decode_timing import (
     DecodeLimit,
@@ -24,7 +23,7 @@ from ggbench.stats.decode_timing import (
 _R = TypeVar("_R", bound=Result)
 
 
-class QuantSummary(msgspec.Struct, frozen=True):
+class QuantSummary(Record):
     """A run as tables and comparisons see it, whatever its kind."""
 
     run: Run

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from ggbench.models.published import PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Facts, Part, Table
@@ -24,7 +23,7 @@ _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "v
 """The published name of each server program; a server's version string starts with the program's name."""
 
 
-class AgainstRow(msgspec.Struct, frozen=True):
+class AgainstRow(Record):
     """A run's own figures, or those of a published row, as printed, by the names of published figures."""
 
     name: str
@@ -52,7 +51,7 @@ _FIGURES = (
 )
 
 
-class Beside(msgspec.Struct, frozen=True):
+class Beside(Record):
     """A run's own figures beside the nearest published rows."""
 
     title: str

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
+from ggbench.record import Record
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.figure import Figure, Row
 from ggbench.show.text import markdown_escaped
@@ -24,7 +24,7 @@ _GAP = 2
 _MOST_NOTES = 3
 
 
-class Table(msgspec.Struct, Generic[Row], frozen=True):
+class Table(Record, Generic[Row]):
     """Rows by figures, no wider than its place; a figure that no row has is left out."""
 
     figures: Sequence[Figure[Row]]
@@ -66,7 +66,7 @@ class Table(msgspec.Struct, Generic[Row], frozen=True):
         return [column for column in made if not {*column.texts} <= {"", UNKNOWN}]
 
 
-class Column(msgspec.Struct, frozen=True):
+class Column(Record):
     """The texts of a figure."""
 
     header: str
@@ -100,7 +100,7 @@ def _line(columns: Sequence[Column], texts: Sequence[str], style: str) -> Text:
     return Text((" " * _GAP).join(cells).rstrip(), style, no_wrap=True, overflow="ignore")
 
 
-class Facts(msgspec.Struct, frozen=True):
+class Facts(Record):
     """Names with texts; those with an empty text are left out."""
 
     items: Sequence[tuple[str, str]]
@@ -128,7 +128,7 @@ class Facts(msgspec.Struct, frozen=True):
         return [(sanitize(name), sanitize(text)) for name, text in self.items if text]
 
 
-class Command(msgspec.Struct, frozen=True):
+class Command(Record):
     """A line for a shell, which is pasted, so it never wraps, and nothing else is on it."""
 
     text: str
@@ -148,7 +148,7 @@ class Command(msgspec.Struct, frozen=True):
 Part: TypeAlias = "Table[Any] | Facts | Command | str"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(Record):
     text: str
     """The answer in a sentence; empty if the table is all of it."""
     command: str = ""

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ggbench.record import Record
 from ggbench.show.charts import Curve, Floats, Integers, LineChart
 
 _QUANTILE, _ROOM_ABOVE = 0.99, 1.1
@@ -24,7 +24,7 @@ _PLACES = 32
 _ROUNDING = 1e-9
 
 
-class Axis(msgspec.Struct, frozen=True):
+class Axis(Record):
     """One axis. `high` is above `low`."""
 
     low: float
@@ -203,7 +203,7 @@ _DIGITS = 5
 """Significant digits of a value in a picture, finer than a pixel."""
 
 
-class CurveData(msgspec.Struct, frozen=True):
+class CurveData(Record):
     x: Axis
     y: Axis
     bins: list[dict[str, Any]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from ggbench.record import Record
 from ggbench.runs.recording import batch_size
 from ggbench.runs.run import Result, Settings
 from ggbench.runs.summary import QuantSummary
@@ -23,7 +23,7 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class Curve(msgspec.Struct, frozen=True):
+class Curve(Record):
     name: str
     x: Integers | Floats
     """Positions from 1 on, repetitions one after the other, or numbers of chunks."""
@@ -44,7 +44,7 @@ FEW = 16
 """Values up to which each has a mark, as points so far apart are hardly seen."""
 
 
-class LineChart(msgspec.Struct, frozen=True):
+class LineChart(Record):
     key: str
     """Unique among all figures and charts; part of a file's name."""
     y_name: str
@@ -77,7 +77,7 @@ class LineChart(msgspec.Struct, frozen=True):
         return f"{self.x_name} [{self.x_unit}]" if self.x_unit else self.x_name
 
 
-class PlottedRun(msgspec.Struct, frozen=True):
+class PlottedRun(Record):
     name: str
     positions: Integers
     """Position of every timed step, from 1."""

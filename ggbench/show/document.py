@@ -15,6 +15,7 @@ from ggbench.engines.contract import EngineConfig, engine_module
 from ggbench.errors import StoreError
 from ggbench.fields import options_of
 from ggbench.plugins import plugin_names
+from ggbench.record import Record
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Result, Settings
 
@@ -50,7 +51,7 @@ def _finite(value: object) -> object:
     return list(map(_finite, value)) if isinstance(value, list | tuple) else value
 
 
-class Document(msgspec.Struct, frozen=True):
+class Document(Record):
     """A JSON document that is a record: its members, their types, and the descriptions of `msgspec.Meta`."""
 
     schema: str

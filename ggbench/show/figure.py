@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypedDict, TypeV
 
 import msgspec
 
+from ggbench.record import Record
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.text import csv_text, without_formula
 from ggbench.stats.intervals import Estimate
@@ -70,7 +71,7 @@ def is_bound(estimate: Estimate) -> bool:
     return math.isnan(estimate.value) or estimate.low < 0 or estimate.high > _MOST_SPREAD * estimate.value
 
 
-class Figure(msgspec.Struct, Generic[Row], frozen=True):
+class Figure(Record, Generic[Row]):
     key: str
     """The name in JSON and CSV."""
     header: str

@@ -7,13 +7,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
 from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import StoredRun, StoredSamples
@@ -44,7 +44,7 @@ def measuring_elsewhere(store: Store) -> str:
     )
 
 
-class ListedRun(msgspec.Struct, frozen=True, dict=True):
+class ListedRun(Record, dict=True):
     stored: StoredRun
     run: Run | None
     """None if this ggbench cannot read it."""
@@ -227,7 +227,7 @@ def results_answer(runs: Sequence[ListedRun], n_runs: int, model: str | None = N
     return Answer(text, f"ggbench results show {runs[0].run_id}", [table], notes, [reasons])
 
 
-class SavedRun(msgspec.Struct, frozen=True):
+class SavedRun(Record):
     summary: QuantSummary
     samples: StoredSamples
     observations: Sequence[object] = ()

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
+from ggbench.record import Record
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.figure import Figure, bounded_text, is_bound, reader
 from ggbench.show.run_figures import FIGURES, estimate, unsteady_mark
@@ -27,7 +27,7 @@ Concern = Literal["", "speed", "memory", "quality"]
 RunFigure: TypeAlias = Figure[QuantSummary]
 
 
-class Metric(msgspec.Struct, frozen=True):
+class Metric(Record):
     """When a figure of two runs may be compared, and what sentences call it; the figure says which value is better."""
 
     figure: RunFigure

@@ -17,6 +17,7 @@ from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.repo_records import RepoListing, RepoSummary, RepoVariant
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.disk import LocalModel
+from ggbench.record import Record
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure, member
 from ggbench.show.words import say
@@ -30,7 +31,7 @@ _FAMILY_WIDTH = 68
 _ORIGINS = {"shipped": "", "user": "your models.toml"}
 
 
-class CatalogRow(CatalogModel, frozen=True, kw_only=True):
+class CatalogRow(CatalogModel, kw_only=True):
     """A model of the catalog."""
 
     n_params: int
@@ -107,7 +108,7 @@ def _total(models: Sequence[LocalModel]) -> str:
     return f"{counted(len(files), 'model')} ({format_bytes(sum(files))})" if files else "none"
 
 
-class VariantRow(msgspec.Struct, frozen=True):
+class VariantRow(Record):
     variant: RepoVariant
     files: tuple[Path, ...]
     """Paths on this disk, if it is complete."""
@@ -170,7 +171,7 @@ def search_answer(words: str, found: Sequence[RepoSummary]) -> Answer:
     return Answer(text, shlex.join(["ggbench", "models", found[0].repo]), [Table(REPOS, found)])
 
 
-class _TypeRow(msgspec.Struct, frozen=True):
+class _TypeRow(Record):
     """The tensors of one type."""
 
     type: str

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ggbench.record import Record
 from ggbench.show import letter
 from ggbench.show.axes import Axis, Columns, axes_of, columns_of, tick_decimals, tick_step
 from ggbench.show.charts import FEW, Curve, Floats, Integers, LineChart
@@ -43,7 +43,7 @@ Cell = tuple[int, int, str]
 Dots = npt.NDArray[np.bool_]
 
 
-class Frame(msgspec.Struct, frozen=True):
+class Frame(Record):
     """The area between two axes, in characters of two by four dots.
 
     The TUI draws it several times a second while a decode uses every core.

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.expect.drafts import AcceptanceRow, acceptance_of_rows
 from ggbench.models.published import METRICS, PublishedDocument, PublishedRow, load_sources
 from ggbench.models.published.benches import BenchedRow, BenchSource, load_bench_sources
+from ggbench.record import Record
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, member
@@ -182,7 +182,7 @@ def acceptances_answer(rows: Sequence[AcceptanceRow]) -> Answer:
     )
 
 
-class PublishedRows(msgspec.Struct, frozen=True):
+class PublishedRows(Record):
     """Published rows and their documents."""
 
     rows: Sequence[PublishedRow]

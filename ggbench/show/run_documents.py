@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ggbench.machine.records import MachineReading
 from ggbench.models.published.selection import NearRow
+from ggbench.record import Record
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.document import Document, rows_document
@@ -16,7 +17,7 @@ from ggbench.show.figure import Figure, figure_values, figures_type
 from ggbench.show.run_figures import FIGURES, figures
 
 
-class RunDocuments(msgspec.Struct, frozen=True, dict=True):
+class RunDocuments(Record, dict=True):
     """The documents of a kind of runs: their figures by key, and under `run` the whole record."""
 
     kind: str

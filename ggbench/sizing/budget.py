@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, EstimateMemory
@@ -18,6 +17,7 @@ from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visibl
 from ggbench.machine.host import default_threads, describe_cpu, describe_ram
 from ggbench.machine.known_devices import recognize_device
 from ggbench.machine.records import Gpu
+from ggbench.record import Record
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
@@ -62,7 +62,7 @@ BESIDE_BUFFERS_BYTES = 64 * MIB
 """Bytes of a context outside its buffers: graphs, cell tables; some 50 MiB measured."""
 
 
-class Reserve(msgspec.Struct, frozen=True):
+class Reserve(Record):
     """Memory that weights and context cannot use, for one kind of memory."""
 
     default_bytes: int

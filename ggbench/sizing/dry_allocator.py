@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import DescribedDevice, Engine, EstimateMemory, Source
@@ -27,13 +26,14 @@ from ggbench.engines.events import Allocated, DeviceBuffers, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.gguf_file.twin import write_sparse
+from ggbench.record import Record
 from ggbench.sizing.drafts import check_drafts
 from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import HOST, device_layers
 from ggbench.units import MIB
 
 
-class DraftContext(msgspec.Struct, frozen=True):
+class DraftContext(Record):
     """A draft model, or the MTP layers of the model itself, with a context of the same n_ctx."""
 
     file: ModelFile
@@ -42,7 +42,7 @@ class DraftContext(msgspec.Struct, frozen=True):
     context: DryContext
 
 
-class DryContext(msgspec.Struct, frozen=True):
+class DryContext(Record):
     n_ctx: int
     cache_bytes: int
     """KV cache, or what replaces it, over all devices; the states of recurrent layers are within 5 KiB."""

@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine
 from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.record import Record
 from ggbench.sizing.budget import free_budget
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.placement import Placement
@@ -29,7 +29,7 @@ _FAR = 4
 """Ratio of the lengths that a line goes through."""
 
 
-class Fit(msgspec.Struct, frozen=True):
+class Fit(Record):
     """What a setup takes of a budget's memory. The bytes need the size of every tensor (`placement.weight_bytes`)."""
 
     setup: LlamaConfig

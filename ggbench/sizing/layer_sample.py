@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
+from ggbench.record import Record
 from ggbench.sizing.placement import ONE_GPU, Placement
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 
@@ -97,7 +97,7 @@ def _sample(groups: Sequence[Sequence[int]], n_layers: int) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-class StepCost(msgspec.Struct, frozen=True):
+class StepCost(Record):
     """The bytes that a step of a model or its twin reads, which decide its time."""
 
     n_layer: int
@@ -110,7 +110,7 @@ class StepCost(msgspec.Struct, frozen=True):
         return self.kv.read_bytes(n) - self.kv.state_bytes
 
 
-class LayerPlacement(msgspec.Struct, frozen=True):
+class LayerPlacement(Record):
     layers: tuple[int, ...]
     """Layers of the model with this placement; empty if only the output has it."""
     setup: LlamaConfig

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-import msgspec
 from msgspec import field
 from msgspec.structs import replace
 
@@ -23,6 +22,7 @@ from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
 from ggbench.gguf_file.quants import plain_quant
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
+from ggbench.record import Record
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.fit import LONGEST, Fit, Fitter
 from ggbench.sizing.placement import Placement
@@ -41,7 +41,7 @@ _SPLIT_CACHES = frozenset({"f32", "f16", "bf16", "q8_0"})
 """Caches that are also sized with a part of the model in main memory: a coarser one saves little more there."""
 
 
-class PlanRequest(msgspec.Struct, frozen=True):
+class PlanRequest(Record):
     """The setup and memory to plan for. Raises UsageError for an impossible context."""
 
     budget: Budget

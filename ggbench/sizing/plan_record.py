@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
@@ -13,6 +12,7 @@ from ggbench.engines.llama.config import FlashAttn, LlamaConfig
 from ggbench.hub.repo_records import RepoListing
 from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
+from ggbench.record import Record
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
@@ -22,7 +22,7 @@ HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""
 
 
-class DeviceMemory(msgspec.Struct, frozen=True):
+class DeviceMemory(Record):
     """The memory of a device, or main memory."""
 
     device: str
@@ -73,7 +73,7 @@ class DeviceMemory(msgspec.Struct, frozen=True):
         return self.reserve_bytes - self.process_bytes
 
 
-class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedDevice(Record, kw_only=True):
     """Contents of one device, or of main memory, counting each byte once."""
 
     device: str
@@ -116,7 +116,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
         return None if usable_bytes is None else usable_bytes - self.needed_bytes - self.process_bytes
 
 
-class Budget(msgspec.Struct, frozen=True):
+class Budget(Record):
     """A memory budget."""
 
     devices: tuple[DeviceMemory, ...] = ()
@@ -247,7 +247,7 @@ class Budget(msgspec.Struct, frozen=True):
         return replace(self, projector=projector, devices=(first, *others))
 
 
-class KvCacheTypes(msgspec.Struct, frozen=True):
+class KvCacheTypes(Record):
     """The options that determine the size of a KV cache at a given n_ctx, by llama.cpp's names."""
 
     type_k: str
@@ -255,14 +255,14 @@ class KvCacheTypes(msgspec.Struct, frozen=True):
     flash_attn: FlashAttn
 
 
-class Note(msgspec.Struct, frozen=True):
+class Note(Record):
     """A sentence by its key in `show/words.toml`, with its values."""
 
     key: str
     values: dict[str, str]
 
 
-class PlanRow(msgspec.Struct, frozen=True):
+class PlanRow(Record):
     """The needs of one quant; None means unknown, never zero."""
 
     model: str
@@ -368,7 +368,7 @@ ChangeKind = Literal["KV q8_0", "n_cpu_moe", "quant", "n_ctx", "n_gpu_layers"]
 computed by the CPU. Losing more than half of the context is the most expensive."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(Record):
     """A single change to a plan that does not fit, sized like the plan."""
 
     kind: ChangeKind
@@ -392,7 +392,7 @@ class Change(msgspec.Struct, frozen=True):
         return self.left_bytes >= 0
 
 
-class EnginePlan(msgspec.Struct, frozen=True):
+class EnginePlan(Record):
     """A plan of the requested quants: what `plan_model` returns, here or in the module `plan` of an engine's folder."""
 
     budget: Budget

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import FlashAttn
@@ -16,6 +15,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import quant_label, role
 from ggbench.models.local_files import facts_of
 from ggbench.models.reference import ModelRef
+from ggbench.record import Record
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _UNMERGED = frozenset({"lightonocr", "phi4", "pixtral"})
 _FLOAT_BYTES = 4
 
 
-class Projector(msgspec.Struct, frozen=True):
+class Projector(Record):
     """A projector as described by its header, beside a context with or without flash attention.
 
     llama.cpp puts all its tensors on the first GPU, whatever the number of offloaded layers, or in main memory without

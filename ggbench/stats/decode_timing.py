@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from ggbench.record import Record
+
 _Slope = Annotated[float, msgspec.Meta(ge=1e-9)]
 """Latency grows by its inverse, so nothing smaller is read from a file."""
 _SlopeInterval = tuple[_Slope, _Slope | None]
@@ -22,7 +24,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _SpeedInterval = tuple[_Positive, _Positive | None]
 
 
-class Bandwidth(msgspec.Struct, frozen=True):
+class Bandwidth(Record):
     """Memory bandwidth with its provenance."""
 
     bytes_per_s: float
@@ -32,7 +34,7 @@ class Bandwidth(msgspec.Struct, frozen=True):
     """The memory that it is assumed to be, `LPDDR5X-8000`; empty if the rate is known."""
 
 
-class Break(msgspec.Struct, frozen=True):
+class Break(Record):
     """Where latency begins to grow otherwise, as a window or the budget of sparse attention is full."""
 
     n: int
@@ -44,7 +46,7 @@ class Break(msgspec.Struct, frozen=True):
     """The interval of W, like that of a `LineFit`."""
 
 
-class LatencyLine(msgspec.Struct, frozen=True):
+class LatencyLine(Record):
     """latency(n) = (n - 1) / W + B, with another W up to each break."""
 
     w_tokens_per_ms: _Slope | None
@@ -66,7 +68,7 @@ class LatencyLine(msgspec.Struct, frozen=True):
         )
 
 
-class DecodeLimit(msgspec.Struct, frozen=True):
+class DecodeLimit(Record):
     """Bandwidth bound on decode latency."""
 
     w_tokens_per_ms: _Slope | None
@@ -81,7 +83,7 @@ class DecodeLimit(msgspec.Struct, frozen=True):
         return LatencyLine(self.w_tokens_per_ms, self.b_ms, self.breaks)
 
 
-class LineFit(msgspec.Struct, frozen=True):
+class LineFit(Record):
     """latency(n) = (n - 1) / W + B, fitted; n is the position, counting the token being decoded."""
 
     n_samples: int
@@ -110,7 +112,7 @@ class LineFit(msgspec.Struct, frozen=True):
         return self.w_tokens_per_ms is None and self.w_ci95 is None and not self.breaks
 
 
-class LatencySummary(msgspec.Struct, frozen=True):
+class LatencySummary(Record):
     """Percentiles and rate of the timed steps."""
 
     p50_ms: float | None
@@ -122,7 +124,7 @@ class LatencySummary(msgspec.Struct, frozen=True):
     """95 % interval; upper end None means unbounded. None for under 64 samples or a run of an older ggbench."""
 
 
-class PrefillSpeed(msgspec.Struct, frozen=True):
+class PrefillSpeed(Record):
     """The speed of reading prompts of one length."""
 
     n_prompt: int
@@ -136,7 +138,7 @@ class PrefillSpeed(msgspec.Struct, frozen=True):
     """Tokens in the cache before the prompt; 0 for every prompt that ggbench measures."""
 
 
-class DepthSpeed(msgspec.Struct, frozen=True):
+class DepthSpeed(Record):
     """The decode speed with a number of tokens in the cache."""
 
     n_depth: int
@@ -149,7 +151,7 @@ class DepthSpeed(msgspec.Struct, frozen=True):
     """95 % interval, as for a decode. None: fewer than 64 tokens timed singly, or 3 repetitions timed as a whole."""
 
 
-class DecodeWindow(msgspec.Struct, frozen=True):
+class DecodeWindow(Record):
     """Consecutive steps timed together, in one repetition or averaged over several."""
 
     n_depth: int
@@ -206,7 +208,7 @@ Clock = Literal["engine", "server", "client"]
 """Clock that timed a step: the engine's on this machine, a server's own, or the client's at the arrival of tokens."""
 
 
-class ServerFound(msgspec.Struct, frozen=True):
+class ServerFound(Record):
     """The server's data before the measurement; an observation. Empty and None mean unknown."""
 
     kind: str
@@ -216,7 +218,7 @@ class ServerFound(msgspec.Struct, frozen=True):
     """Maximum number of concurrent requests; None if unknown or unlimited."""
 
 
-class TokenChunks(msgspec.Struct, frozen=True):
+class TokenChunks(Record):
     """Tokens that arrived in chunks, an entry per chunk; an observation.
 
     Only whole chunks are timed, not the tokens in them.
@@ -231,7 +233,7 @@ class TokenChunks(msgspec.Struct, frozen=True):
     """Series of steps to which these belong."""
 
 
-class RequestTiming(msgspec.Struct, frozen=True):
+class RequestTiming(Record):
     """One request that generated tokens, complete or not; an observation.
 
     Times are the client's, in ns since the first request of the batch was sent.
@@ -283,7 +285,7 @@ class RequestTiming(msgspec.Struct, frozen=True):
         return (TokenChunks((self.n_prompt + 1,), (self.n_tokens - 1,), (self.gen_ns,), self.series),)
 
 
-class ServingFigures(msgspec.Struct, frozen=True):
+class ServingFigures(Record):
     """Summary of a server's answers over all requests of a run; part of its result. None means unknown."""
 
     server: str
@@ -307,7 +309,7 @@ RARE = 0.05
 """Largest share of tokens in chunks to exclude them from fits and percentiles."""
 
 
-class TimedSeries(msgspec.Struct, frozen=True):
+class TimedSeries(Record):
     """One decode: its single steps, and the chunks between them."""
 
     position: Sequence[int]

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
-import msgspec
+from ggbench.record import Record
 
 _Key = TypeVar("_Key")
 
@@ -39,7 +39,7 @@ def _exp(exponent: float) -> float:
     return math.exp(exponent) if exponent < _LARGEST_EXPONENT else math.inf
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class Estimate(Record):
     """A value with its 95 % interval."""
 
     value: float
@@ -61,7 +61,7 @@ LossBasis = Literal["measured", "published", "typical"]
 the type by family and size."""
 
 
-class Expected(Estimate, frozen=True):
+class Expected(Estimate):
     """A value expected before it is measured, with a 95 % interval and what it rests on."""
 
     basis: SpeedBasis | LossBasis
@@ -128,7 +128,7 @@ def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Estimat
     return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
-class Ratio(Estimate, frozen=True):
+class Ratio(Estimate):
     p: float
     """Probability that equals differ as much, either way."""
 
@@ -178,7 +178,7 @@ def differing(p_values: Mapping[_Key, float]) -> set[_Key]:
 _LEVEL = 0.05
 
 
-class ChunkMean(msgspec.Struct, frozen=True):
+class ChunkMean(Record):
     """A mean over all positions of a text, with the 95 % interval that its chunks give."""
 
     mean: float

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from ggbench.record import Record
 
 Row: TypeAlias = NDArray[np.float32]
 """One value for each token of the vocabulary."""
@@ -23,7 +24,7 @@ N_HEADER_WORDS = 4
 """16-bit words before a row's levels: its scale and its least log-probability, as float32 each."""
 
 
-class TokenScore(msgspec.Struct, frozen=True):
+class TokenScore(Record):
     """One position of a text; comparisons with a base are nan without one."""
 
     nll: float

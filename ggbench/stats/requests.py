@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-import msgspec
-
+from ggbench.record import Record
 from ggbench.stats.decode_timing import RequestTiming, TimedSeries, TokenTimes, in_order
 
 
-class ServedRequest(msgspec.Struct, frozen=True):
+class ServedRequest(Record):
     """One request of a case with its times."""
 
     timing: RequestTiming
@@ -46,7 +45,7 @@ def shared_steps(requests: Sequence[ServedRequest]) -> TokenTimes:
     return TokenTimes.of(parts)
 
 
-class BatchSteps(msgspec.Struct, frozen=True):
+class BatchSteps(Record):
     """One decode of several sequences."""
 
     times: TokenTimes

@@ -11,12 +11,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-import msgspec
-
+from ggbench.record import Record
 from ggbench.stats.intervals import Estimate, geometric_mean
 
 
-class StepTimes(msgspec.Struct, frozen=True):
+class StepTimes(Record):
     """The times of a step that drafts k tokens."""
 
     k: int
@@ -39,7 +38,7 @@ class StepTimes(msgspec.Struct, frozen=True):
         return (mean_len * self.t1_ms + sampler_ms) / (break_even_len * self.t1_ms + sampler_ms)
 
 
-class MeasuredStep(msgspec.Struct, frozen=True):
+class MeasuredStep(Record):
     """The times of a step over several rounds."""
 
     times: StepTimes

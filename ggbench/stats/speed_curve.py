@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
+from ggbench.record import Record
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, SpeedBasis
 
@@ -223,7 +222,7 @@ def _slope(
     return Estimate(min(max(least, flattest), steepest), flattest, steepest)
 
 
-class SpeedCurve(msgspec.Struct, frozen=True):
+class SpeedCurve(Record):
     """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
 
     A run that shows only prompts has no steps, so pass its curve to none of the functions that take a position of a

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import EngineEnded
@@ -26,6 +25,7 @@ from ggbench.expect.speed import expected_curves, speed_at
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import default_threads
 from ggbench.models.targets import Target
+from ggbench.record import Record
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.health import has_runs
 from ggbench.show.words import say
@@ -59,7 +59,7 @@ _LONGER = re.compile(r"-2507\b|-1m\b", re.IGNORECASE)
 """Names of files that were trained with longer contexts than the model of the catalog with their shape."""
 
 
-class LineFinding(msgspec.Struct, frozen=True):
+class LineFinding(Record):
     """A finding: what an option of the command costs, gains or does not do."""
 
     kind: Kind
@@ -76,7 +76,7 @@ class LineFinding(msgspec.Struct, frozen=True):
         return say(f"check.{self.key}", subject=self.subject, **self.values)
 
 
-class Checked(msgspec.Struct, frozen=True):
+class Checked(Record):
     """What a command does on a machine."""
 
     line: CommandLine

@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.compare.differences import Column, Difference, caveats, differences_of, letters
 from ggbench.decisions.compare.versus import ColumnValue, Pairs, Versus, column_value, pairs_of
+from ggbench.record import Record
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
@@ -33,7 +33,7 @@ Outcome = Literal["", "better", "same", "undecided", "no_verdict", "left_out"]
 """Empty if fewer than two runs have a value; `no_verdict`: times of one run each, or not in turns."""
 
 
-class ComparedRun(msgspec.Struct, frozen=True):
+class ComparedRun(Record):
     """A run, or the mean of repeated runs."""
 
     letter: str
@@ -46,7 +46,7 @@ class ComparedRun(msgspec.Struct, frozen=True):
     """The first one."""
 
 
-class ComparedFigure(msgspec.Struct, frozen=True):
+class ComparedFigure(Record):
     """A figure of every run, in their order."""
 
     metric: str
@@ -72,7 +72,7 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     verdict: str = ""
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(Record):
     """Runs side by side; the others are compared with the first."""
 
     rows: tuple[ComparedRun, ...]
@@ -176,7 +176,7 @@ def _again(columns: Sequence[Column], leads: Sequence[ComparedFigure]) -> str:
     return in_turns(runs, max(FEWEST_TURNS, 2 * n_turns))
 
 
-class _Ranking(msgspec.Struct, frozen=True):
+class _Ranking(Record):
     """Runs compared by a figure, by their indices."""
 
     pairs: Pairs

@@ -11,6 +11,7 @@ import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.figure import member, value_text
@@ -27,7 +28,7 @@ Column = Sequence[QuantSummary]
 """One run, or the mean of several repeats; the first represents them."""
 
 
-class Difference(msgspec.Struct, frozen=True):
+class Difference(Record):
     """A property in which runs differ."""
 
     topic: str

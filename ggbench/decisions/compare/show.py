@@ -10,6 +10,7 @@ import msgspec
 
 from ggbench.decisions.compare.comparison import ComparedFigure, Comparison
 from ggbench.models.published.selection import NearRow
+from ggbench.record import Record
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
@@ -102,14 +103,14 @@ def _conditions(comparison: Comparison) -> str:
     return say("compare.same_but", names=in_words(names), runs=runs)
 
 
-class NearestRows(msgspec.Struct, frozen=True):
+class NearestRows(Record):
     """The published rows nearest to a run; null if none can be compared."""
 
     run_id: int | None
     against: Sequence[NearRow] | None
 
 
-class _Compared(Comparison, frozen=True, kw_only=True):
+class _Compared(Comparison, kw_only=True):
     published: tuple[NearestRows, ...] = ()
 
 

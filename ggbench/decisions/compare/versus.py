@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.compare.differences import Column
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S
+from ggbench.record import Record
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import utc_text
 from ggbench.show import UNKNOWN
@@ -39,7 +39,7 @@ Doubt = Literal["", "disturbed", "single", "few_turns"]
 _NOT_ALL = "unknown in some runs"
 
 
-class ColumnValue(msgspec.Struct, frozen=True):
+class ColumnValue(Record):
     runs: Column
     """Those that have the value; the first if none has."""
     text: str
@@ -84,7 +84,7 @@ def _mean(metric: Metric, runs: Column, values: Sequence[float]) -> tuple[str, f
     return f"{mark}{text}", mean, (estimate.low, estimate.high)
 
 
-class Versus(msgspec.Struct, frozen=True):
+class Versus(Record):
     """A run compared with another."""
 
     ratio: float

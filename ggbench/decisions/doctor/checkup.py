@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 import ggbench
 from ggbench import paths
 from ggbench.engines.llama.build import LlamaBuild, describe_llama_build
@@ -22,11 +20,12 @@ from ggbench.machine.gpus import driver_problem, open_nvml
 from ggbench.machine.host import PROC, default_threads, describe_cpu, describe_ram, read_text
 from ggbench.machine.readings import read_gpus
 from ggbench.machine.records import GpuReading
+from ggbench.record import Record
 from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.stats.decode_timing import Bandwidth
 
 
-class Folder(msgspec.Struct, frozen=True):
+class Folder(Record):
     """A folder written by ggbench, and its disk."""
 
     name: str
@@ -38,7 +37,7 @@ class Folder(msgspec.Struct, frozen=True):
     is_writable: bool
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(Record):
     """Something that the user can change."""
 
     code: str
@@ -51,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True):
     """What to type to mend it; empty if no single command does."""
 
 
-class Checkup(msgspec.Struct, frozen=True, kw_only=True):
+class Checkup(Record, kw_only=True):
     """The machine, and ggbench on it."""
 
     ggbench: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Sequence
 
-import msgspec
 from msgspec.structs import astuple, replace
 
 from ggbench.decisions.pick.models import PickedModel
@@ -24,6 +23,7 @@ from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
 from ggbench.expect.speed import curve_at, expected_curves, expected_speed, speed_at
 from ggbench.models.targets import Target
+from ggbench.record import Record
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
 from ggbench.sizing.drafts import has_mtp
@@ -43,7 +43,7 @@ _SAME_MEMORY = 0.9
 """Share of the memory planned for that a search for the largest context must have had to be shown as this machine's."""
 
 
-class PickRequest(msgspec.Struct, frozen=True):
+class PickRequest(Record):
     """What the model is needed for."""
 
     needs: Needs

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from ggbench.decisions.pick.order import SHARE_OF_SCORED
 from ggbench.errors import GgbenchError, UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
@@ -16,10 +14,11 @@ from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
+from ggbench.record import Record
 from ggbench.show.words import say
 
 
-class PickedModel(msgspec.Struct, frozen=True):
+class PickedModel(Record):
     """The quants of one model; their losses are comparable."""
 
     key: str
@@ -32,7 +31,7 @@ class PickedModel(msgspec.Struct, frozen=True):
     """Empty if the score is not its own."""
 
 
-class Competitors(msgspec.Struct, frozen=True):
+class Competitors(Record):
     """What a pick chooses among: models of which all quants are sized, or entries of the catalog of which few are."""
 
     models: tuple[PickedModel, ...] = ()

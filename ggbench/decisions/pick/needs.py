@@ -6,12 +6,12 @@ import math
 import re
 from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
 from ggbench.expect.loss import NOTICED_LOSS
+from ggbench.record import Record
 from ggbench.units import MIB, format_count, format_number, parse_tokens
 
 Preference = Literal["balanced", "quality", "speed", "context"]
@@ -30,7 +30,7 @@ _ATTENTION_S = 10.0
 """Wait before attention wanders: J. Nielsen, Usability Engineering, 1993."""
 
 
-class ChatTurn(msgspec.Struct, frozen=True):
+class ChatTurn(Record):
     """A turn: a prompt read after some context, and its answer."""
 
     name: str
@@ -75,7 +75,7 @@ ask for at least (ollama.com/blog/claude).
 """
 
 
-class Needs(msgspec.Struct, frozen=True):
+class Needs(Record):
     """The requirements. Raises UsageError for impossible numbers."""
 
     workload: ChatTurn = WORKLOADS["chat"]

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from ggbench.decisions.pick.needs import Concern, Needs
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import changed_flags
 from ggbench.expect.drafts import DraftStep
 from ggbench.expect.loss import NO_LOSS, added, cautious
 from ggbench.models.targets import FileToRun
+from ggbench.record import Record
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Estimate, Expected
 
@@ -25,7 +24,7 @@ Label = Literal[
 ]  # fmt: skip
 
 
-class TurnSpeed(msgspec.Struct, frozen=True):
+class TurnSpeed(Record):
     """The speed of the workload's turn."""
 
     tok_s: Expected
@@ -34,7 +33,7 @@ class TurnSpeed(msgspec.Struct, frozen=True):
     """Seconds for prompt and answer; None if prompt speed is unknown."""
 
 
-class NeedCheck(msgspec.Struct, frozen=True):
+class NeedCheck(Record):
     """Whether a candidate meets one need."""
 
     need: Need
@@ -54,7 +53,7 @@ def placement_options(setup: LlamaConfig) -> tuple[str, ...]:
     return tuple(map(" ".join, zip(words[::2], words[1::2], strict=True)))
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(Record):
     """One quant with one KV cache in one place. None is unknown: neither good nor bad."""
 
     row: PlanRow
@@ -189,7 +188,7 @@ class Candidate(msgspec.Struct, frozen=True):
         return tuple(check for check in self.checks if check.is_met is None)
 
 
-class Reason(msgspec.Struct, frozen=True):
+class Reason(Record):
     """A sentence on a candidate: why it is the pick or not, or what to mind of it."""
 
     key: str
@@ -204,7 +203,7 @@ class Listed(NamedTuple):
     candidate: Candidate
 
 
-class Pick(msgspec.Struct, frozen=True):
+class Pick(Record):
     """The recommendation, and the candidates."""
 
     needs: Needs

@@ -14,13 +14,12 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-import msgspec
-
 from ggbench.engines.http.program import printed_program
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import ALL_LAYERS, server_flags
 from ggbench.errors import UsageError
 from ggbench.models.targets import FileToRun
+from ggbench.record import Record
 from ggbench.show.words import say
 from ggbench.sizing.projectors import Projector
 from ggbench.text import in_words
@@ -41,7 +40,7 @@ _RPC = "RPC"
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
 
 
-class RunCommands(msgspec.Struct, frozen=True):
+class RunCommands(Record):
     """The commands that run it, as lines for a POSIX shell."""
 
     llama_server: str
@@ -51,7 +50,7 @@ class RunCommands(msgspec.Struct, frozen=True):
     """What to know before they are run, one sentence each."""
 
 
-class RunSettings(msgspec.Struct, frozen=True):
+class RunSettings(Record):
     """What runs a file as planned."""
 
     file: FileToRun

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec.structs import asdict, replace
 
 from ggbench.decisions.pick.choose import LIMITS, RULES
@@ -13,6 +12,7 @@ from ggbench.decisions.pick.sentences import cache_text, candidate_name, headlin
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.host import default_threads
+from ggbench.record import Record
 from ggbench.show import FITS_NOT, words
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
@@ -171,7 +171,7 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
     ]
 
 
-class SaidReason(msgspec.Struct, frozen=True):
+class SaidReason(Record):
     """Why a candidate is the pick, or is not."""
 
     key: str

@@ -23,6 +23,7 @@ from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.messages import LOG_HINT, Post, error_text
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UsageError
 from ggbench.files import read_bounded
+from ggbench.record import Record
 from ggbench.text import shorten
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _STATUS_HINTS = {
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class HttpResponse(msgspec.Struct, frozen=True):
+class HttpResponse(Record):
     status: int
     body: bytes
 

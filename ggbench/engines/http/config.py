@@ -37,7 +37,7 @@ _OWN_OPTIONS = frozenset({
 """Options that ggbench gives itself, or that hide the server from it, by their last spellings."""
 
 
-class LlamaServerConfig(LlamaConfig, frozen=True):
+class LlamaServerConfig(LlamaConfig):
     """How llama-server loads a model: the same settings as ggbench's own llama.cpp, given as flags."""
 
     engine = "llama_server"

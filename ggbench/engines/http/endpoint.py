@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated
-
-import msgspec
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from ggbench.engines.contract import BatchedDecode, Decode, EngineConfig, Prefill
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
+from ggbench.record import Record
 from ggbench.text import shorten
 
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -28,7 +28,7 @@ def is_url(text: str) -> bool:
     return text.lower().startswith(("http://", "https://"))
 
 
-class Address(msgspec.Struct, frozen=True):
+class Address(Record):
     """The address of a server and the location of its key, not the key itself unless it is ggbench's own."""
 
     base_url: str
@@ -74,12 +74,12 @@ class Address(msgspec.Struct, frozen=True):
         return key
 
 
-class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
+class EndpointConfig(EngineConfig, Record):
     """Settings for requests to a server; it has loaded its model itself, so load settings are unknown."""
 
     engine = "server"
     program = "the server"
-    failure_hints = {
+    failure_hints: ClassVar[Mapping[str, str]] = {
         "context": "measure fewer tokens, or start the server with a larger context",
         "no output from the server": "use a longer --timeout",
         "the server ended after": "the received tokens are kept; some servers always stop at the end of the text",

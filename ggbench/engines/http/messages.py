@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
+from ggbench.record import Record
 from ggbench.stats.decode_timing import Clock, ServerFound
 from ggbench.text import shorten
 
 LOG_HINT = "check the server's log"
 
 
-class OfferedModel(msgspec.Struct, frozen=True):
+class OfferedModel(Record):
     """A model of a server. Names are the server's text, reduced to one line without control characters."""
 
     name: str
@@ -35,7 +34,7 @@ class OfferedModel(msgspec.Struct, frozen=True):
     """False if the first request makes the server load it."""
 
 
-class ServerInfo(msgspec.Struct, frozen=True):
+class ServerInfo(Record):
     """Data that a server reports about itself."""
 
     title: str
@@ -53,7 +52,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
         return ServerFound(self.title, self.version or "", self.n_parallel)
 
 
-class Prompt(msgspec.Struct, frozen=True):
+class Prompt(Record):
     """A prompt of known length: token ids, or a text for servers that accept nothing else."""
 
     n_tokens: int
@@ -62,7 +61,7 @@ class Prompt(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Generate(msgspec.Struct, frozen=True):
+class Generate(Record):
     """A request for exactly `n_gen` tokens after a prompt, none of it from a cache, greedy, past any end of text."""
 
     model: str
@@ -70,14 +69,14 @@ class Generate(msgspec.Struct, frozen=True):
     n_gen: int
 
 
-class Post(msgspec.Struct, frozen=True):
+class Post(Record):
     """A POST request with a JSON body."""
 
     path: str
     body: Mapping[str, object]
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Piece(Record):
     """What a line of a stream says, whatever the server; None and the empty are not said."""
 
     text: str = ""

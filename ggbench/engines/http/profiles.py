@@ -11,10 +11,11 @@ import msgspec
 
 from ggbench.engines.http.client import Client
 from ggbench.engines.http.messages import Generate, OfferedModel, Post, ServerInfo, positive
+from ggbench.record import Record
 from ggbench.text import shorten
 
 
-class Profile(msgspec.Struct, frozen=True):
+class Profile(Record):
     recognize: Callable[[Client], ServerInfo | None]
     """Returns the server's models; None if it is of another kind. Raises NetworkError and ServerFailed."""
     tokenize: Callable[[str, str], Post] | None

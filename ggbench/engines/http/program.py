@@ -15,12 +15,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from ggbench.engines.http.keeper import KeptProgram
 from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import EngineFailed, UsageError
 from ggbench.locks import wait_for
+from ggbench.record import Record
 from ggbench.text import shorten
 from ggbench.units import MIB
 
@@ -93,7 +92,7 @@ def unused_gpus() -> tuple[str, ...]:
     return tuple(shorten(match["about"], 80) for match in _LISTED_GPU.finditer(said))
 
 
-class Build(msgspec.Struct, frozen=True):
+class Build(Record):
     """A build of llama-server; empty if it does not say."""
 
     version: str = ""

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ggbench.engines.endings import Crashed
+from ggbench.record import Record
 from ggbench.text import shorten
 
 
@@ -29,7 +30,7 @@ RPC_HINT = (
 )
 
 
-class LlamaDevice(msgspec.Struct, frozen=True):
+class LlamaDevice(Record):
     name: str
     description: str
     backend: str
@@ -45,7 +46,7 @@ class LlamaDevice(msgspec.Struct, frozen=True):
     """Name of its buffers in llama.cpp's log: `CUDA0`, `RPC0[192.168.1.7:50052]`."""
 
 
-class LlamaBuild(msgspec.Struct, frozen=True):
+class LlamaBuild(Record):
     """The llama.cpp that ggbench uses; without a version if it cannot be loaded."""
 
     is_installed: bool = True

@@ -22,6 +22,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import UNSET, changed_flags
 from ggbench.errors import UnknownName, UsageError
 from ggbench.fields import defaults_of, options_of
+from ggbench.record import Record
 from ggbench.text import shell_path, shorten
 
 MOST_CHARACTERS = 20_000
@@ -31,7 +32,7 @@ _BARE = "write -fa on: without a value it takes the next word for one"
 _SECRETS = ("--api-key", "--hf-token")
 
 
-class ServerOption(msgspec.Struct, frozen=True):
+class ServerOption(Record):
     """An option of llama-server."""
 
     on: tuple[str, ...]
@@ -58,7 +59,7 @@ class ServerOption(msgspec.Struct, frozen=True):
         return (*self.on, *self.off)
 
 
-class Given(msgspec.Struct, frozen=True):
+class Given(Record):
     """An option as it was given."""
 
     option: ServerOption
@@ -172,7 +173,7 @@ def _is_translated(word: str, own: set[str]) -> bool:
     return word not in own and not is_refused
 
 
-class CommandLine(msgspec.Struct, frozen=True):
+class CommandLine(Record):
     """A llama-server command, as pasted."""
 
     program: tuple[str, ...]

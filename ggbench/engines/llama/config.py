@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import (
@@ -32,6 +31,7 @@ from ggbench.engines.contract import (
 from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import TESTED_BINDING, UsageError
 from ggbench.fields import SIZE, SLOTS, TOKENS, FieldKind, Option, joined
+from ggbench.record import Record
 from ggbench.text import in_words
 from ggbench.units import KV_CELLS, parse_tokens
 
@@ -164,7 +164,7 @@ _SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
 THREADS = FieldKind(int, metavar="N", least=1, most=MAX_THREADS)
 
 
-class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
+class LlamaConfig(EngineConfig, Record):
     """How llama.cpp loads a model and creates its context; names are llama.cpp's own."""
 
     engine = "llama"
@@ -479,7 +479,7 @@ def whole_steps(n_tokens: int) -> int:
     return -(-n_tokens // KV_CELLS) * KV_CELLS
 
 
-class LoadModel(Request, frozen=True, tag="load_model"):
+class LoadModel(Request, tag="load_model"):
     """Load a GGUF, replacing the loaded model. Answered by `Loaded`."""
 
     stage = "load"
@@ -500,7 +500,7 @@ class LoadModel(Request, frozen=True, tag="load_model"):
     """Path of a draft model to load as well, which a worker does once; empty for none."""
 
 
-class MakeContext(Request, frozen=True, tag="make_context"):
+class MakeContext(Request, tag="make_context"):
     """Create a context, replacing the last one. Answered by `Opened`."""
 
     stage = "context"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-import msgspec
-
 from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
 from ggbench.fields import COUNT, DEPTH_LIST, SLOTS, TOKENS, Option
+from ggbench.record import Record
 from ggbench.runs.run import DecodeTiming, Settings, require_positive
 
 N_PROMPT = 25
@@ -26,7 +25,7 @@ N_GEN_AT_DEPTH = 128
 """Default number of tokens to decode at each depth: llama-bench's tg128."""
 
 
-class DecodeSettings(Settings, msgspec.Struct, frozen=True):
+class DecodeSettings(Settings, Record):
     """Settings of a decode. Raises UsageError for impossible numbers."""
 
     n_gen: Annotated[int, N_GEN_OPTION] = 10_000
@@ -86,5 +85,5 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         return tuple((start, self.n_gen) for start in starts) * self.repeat if self.n_seqs == 1 else ()
 
 
-class DecodeResult(DecodeTiming, frozen=True):
+class DecodeResult(DecodeTiming):
     """Summary of token latency against position."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.record import Record
 from ggbench.runs.run import Result, Run, Settings
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.decode_timing import DecodeLimit
@@ -14,7 +13,7 @@ PROMPTS = (512, 2048, 8192)
 """Prompt lengths to forecast."""
 
 
-class ForecastSettings(Settings, msgspec.Struct, frozen=True):
+class ForecastSettings(Settings, Record):
     """Settings for measuring twins."""
 
     n_depth: int = 4097
@@ -32,13 +31,13 @@ class ForecastSettings(Settings, msgspec.Struct, frozen=True):
         return self.n_depth + self.n_gen + self.n_batch + 2
 
 
-class ForecastModel(msgspec.Struct, frozen=True):
+class ForecastModel(Record):
     """The forecast model."""
 
     cost: StepCost
 
 
-class ForecastPlacement(msgspec.Struct, frozen=True):
+class ForecastPlacement(Record):
     """Layers of the model with one placement, GPU or main memory; a twin is timed with all its layers placed so."""
 
     number: int
@@ -50,7 +49,7 @@ class ForecastPlacement(msgspec.Struct, frozen=True):
     """Shown to the user: `30 on the GPU`; empty for the only one."""
 
 
-class ForecastTwin(msgspec.Struct, frozen=True):
+class ForecastTwin(Record):
     """A twin to measure."""
 
     number: int
@@ -60,7 +59,7 @@ class ForecastTwin(msgspec.Struct, frozen=True):
     cost: StepCost
 
 
-class TwinTiming(msgspec.Struct, frozen=True):
+class TwinTiming(Record):
     """Timings of a few steps of a twin, and of a batch."""
 
     twin: int
@@ -73,7 +72,7 @@ class TwinTiming(msgspec.Struct, frozen=True):
     """Number of the placement of its layers."""
 
 
-class ForecastResult(Result, msgspec.Struct, frozen=True):
+class ForecastResult(Result, Record):
     """Expected speeds of the model on this machine."""
 
     no_one_memory = "forecast from twins"

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.experiments.forecast.record import ForecastResult, result_of
+from ggbench.record import Record
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
@@ -65,7 +65,7 @@ _DOCUMENTED = (*_FIGURES, *CACHE_TYPES, _BASIS)
 _HEADLINE = _speed_at(_ANSWERED)
 
 
-class _Length(msgspec.Struct, frozen=True):
+class _Length(Record):
     """What is expected at a length: of the context, and of a prompt."""
 
     n_tokens: int

@@ -12,20 +12,19 @@ import math
 import statistics
 from collections.abc import Sequence
 
-import msgspec
-
 from ggbench.experiments.forecast.record import (
     PROMPTS,
     ForecastPlacement,
     ForecastTwin,
     TwinTiming,
 )
+from ggbench.record import Record
 from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
 from ggbench.stats.intervals import Estimate, half_width
 from ggbench.stats.speed_curve import POSITIONS
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _Line(Record):
     """Time of a step or of a batch as a function of the bytes it reads [ms, ms per byte]."""
 
     outside_ms: float
@@ -34,7 +33,7 @@ class _Line(msgspec.Struct, frozen=True):
     per_kv_byte: float
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _Part(Record):
     """The result of one round for the layers in one memory."""
 
     cost: StepCost
@@ -44,7 +43,7 @@ class _Part(msgspec.Struct, frozen=True):
     """Cost at the start of a prompt; None if not timed."""
 
 
-class _Round(msgspec.Struct, frozen=True):
+class _Round(Record):
     """The result of one round of measurements for the model."""
 
     parts: tuple[_Part, ...]
@@ -76,7 +75,7 @@ def _total(lines: Sequence[tuple[StepCost, _Line]], n: int) -> float:
     )
 
 
-class StepForecast(msgspec.Struct, frozen=True):
+class StepForecast(Record):
     """All rounds; empty if none was complete."""
 
     rounds: tuple[_Round, ...]

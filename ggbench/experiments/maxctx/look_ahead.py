@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, EngineConfig
@@ -16,6 +15,7 @@ from ggbench.experiments.maxctx.record import MaxctxSettings, SearchPlan
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
+from ggbench.record import Record
 from ggbench.runs.session import kv_bytes_per_token
 from ggbench.show.words import say
 from ggbench.sizing.budget import free_budget
@@ -34,7 +34,7 @@ class SearchCancelled(Exception):
     """The user stopped the search while it was using the dry allocator."""
 
 
-class LookAhead(msgspec.Struct, frozen=True):
+class LookAhead(Record):
     """Expectations for one quant in one budget. None means unknown."""
 
     plan: SearchPlan

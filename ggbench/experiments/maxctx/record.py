@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
-
 from ggbench.engines.endings import Outcome
 from ggbench.fields import FLAG, SIZE_OR_NONE, Option
 from ggbench.machine.records import GpuProcess
+from ggbench.record import Record
 from ggbench.runs.run import LargestContext, Run, Settings
 from ggbench.show.words import say
 from ggbench.units import format_bytes
@@ -17,7 +16,7 @@ ProbeKind = Literal["dry", "alloc", "decode"]
 """A real context, or a decode at the end of one; `dry` only in runs of an earlier ggbench."""
 
 
-class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
+class MaxctxSettings(Settings, Record):
     """Settings of the search; the setup's `n_ctx` is a ceiling."""
 
     reserve_bytes: Annotated[
@@ -38,7 +37,7 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     """Path of a projector that will be loaded with the model; empty for none."""
 
 
-class Probe(msgspec.Struct, frozen=True):
+class Probe(Record):
     """A tried n_ctx, and whether it works."""
 
     n_ctx: int
@@ -75,7 +74,7 @@ class Probe(msgspec.Struct, frozen=True):
         return self.kind == "decode"
 
 
-class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
+class SearchPlan(Record, kw_only=True):
     """Expectations of a search before anything is allocated."""
 
     planned_n_ctx: int | None = None
@@ -104,7 +103,7 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Notes for the user, one line each, e.g. that the context exceeds the training context."""
 
 
-class MaxctxResult(LargestContext, frozen=True, kw_only=True):
+class MaxctxResult(LargestContext, kw_only=True):
     """The largest context of one quant on this machine, and every probe that led to it."""
 
     no_one_memory = "searched for the largest n_ctx"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
 from ggbench.fields import COUNT, TOKEN_LIST, Option
+from ggbench.record import Record
 from ggbench.runs.run import PromptTimings, Settings, require_positive
 
 
-class PrefillSettings(Settings, msgspec.Struct, frozen=True):
+class PrefillSettings(Settings, Record):
     """The prompts to read. Raises UsageError for impossible lengths."""
 
     lengths: Annotated[
@@ -34,5 +33,5 @@ class PrefillSettings(Settings, msgspec.Struct, frozen=True):
         return max(self.lengths)
 
 
-class PrefillResult(PromptTimings, frozen=True):
+class PrefillResult(PromptTimings):
     """Time to read a prompt against its length."""

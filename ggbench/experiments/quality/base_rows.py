@@ -31,6 +31,7 @@ from ggbench.experiments.quality.logits_file import WRITES, LogitsFile, begin_lo
 from ggbench.experiments.quality.record import QualitySettings, ScoredBase
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.paths import logits_dir
+from ggbench.record import Record
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.show.names import quant_name
@@ -56,7 +57,7 @@ def scoring_setup(settings: QualitySettings, setup: LlamaConfig, n_vocab: int | 
     )
 
 
-class Scoring(msgspec.Struct, frozen=True):
+class Scoring(Record):
     """The chunks of a text scored by one model."""
 
     session: Session

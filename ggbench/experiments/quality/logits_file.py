@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
+from ggbench.record import Record
 from ggbench.stats.logits import n_words
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
@@ -28,7 +28,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEADER_BYTES = len(_MAGIC) + 3 * 4
 
 
-class LogitsFile(msgspec.Struct, frozen=True):
+class LogitsFile(Record):
     """The header of a file."""
 
     path: Path

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
 from ggbench.errors import UsageError
 from ggbench.fields import COUNT, TOKENS, FieldKind, Option
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 from ggbench.runs.run import Result, Run, Settings
 from ggbench.stats.intervals import ChunkMean
 
@@ -16,7 +15,7 @@ N_CTX = 512
 """Tokens of a chunk, llama-perplexity's default."""
 
 
-class TextSource(msgspec.Struct, frozen=True):
+class TextSource(Record):
     """The scored text. Results for different texts are not comparable."""
 
     name: str
@@ -36,7 +35,7 @@ NO_BASE = "none"
 """The base of a run that measures only perplexity."""
 
 
-class QualityRequest(Settings, msgspec.Struct, frozen=True):
+class QualityRequest(Settings, Record):
     """The options of a quality run: its text and base are found before it starts."""
 
     text: Annotated[
@@ -63,7 +62,7 @@ class QualityRequest(Settings, msgspec.Struct, frozen=True):
     ] = N_CTX
 
 
-class QualitySettings(Settings, msgspec.Struct, frozen=True):
+class QualitySettings(Settings, Record):
     """Settings of scoring a text. Raises UsageError for impossible numbers."""
 
     text: TextSource
@@ -93,7 +92,7 @@ class QualitySettings(Settings, msgspec.Struct, frozen=True):
         return self.n_ctx - 1 - self.n_ctx // 2
 
 
-class ScoredText(msgspec.Struct, frozen=True):
+class ScoredText(Record):
     """The text, tokenized by the model."""
 
     n_tokens: int
@@ -103,7 +102,7 @@ class ScoredText(msgspec.Struct, frozen=True):
     """Hash of the tokens as 32-bit integers; runs are comparable only if it agrees."""
 
 
-class ScoredBase(msgspec.Struct, frozen=True):
+class ScoredBase(Record):
     """The base of comparison."""
 
     subject: Subject
@@ -111,7 +110,7 @@ class ScoredBase(msgspec.Struct, frozen=True):
     type_v: str = "f16"
 
 
-class ChunkScores(msgspec.Struct, frozen=True):
+class ChunkScores(Record):
     """Scores of consecutive chunks of the text: float32 values of every position, as bytes in this machine's order.
 
     Comparisons with a base are empty without one.
@@ -126,7 +125,7 @@ class ChunkScores(msgspec.Struct, frozen=True):
     """Positions of each chunk with the same most likely token; empty in recordings of version 0.2."""
 
 
-class Divergence(msgspec.Struct, frozen=True):
+class Divergence(Record):
     """The divergence of the model from its base."""
 
     kld: ChunkMean
@@ -148,7 +147,7 @@ class Divergence(msgspec.Struct, frozen=True):
     chunk_same_top: tuple[float, ...] = ()
 
 
-class QualityResult(Result, msgspec.Struct, frozen=True):
+class QualityResult(Result, Record):
     """Perplexity of a text, and divergence from the base, if given."""
 
     is_timed = False

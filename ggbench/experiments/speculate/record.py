@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import UsageError
 from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import MeasuredStep, StepTimes, acceptance_of
@@ -27,7 +26,7 @@ N_CTX_TEXTS = 1024
 """Tokens of the longest text with its prompt."""
 
 
-class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
+class SpeculateSettings(Settings, Record):
     """The steps to time. Raises UsageError for impossible numbers."""
 
     n_drafted: Annotated[
@@ -95,7 +94,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         return max(max(self.depths) + self.most_drafted + 2, N_CTX_TEXTS)
 
 
-class SpeculateRequest(SpeculateSettings, frozen=True):
+class SpeculateRequest(SpeculateSettings):
     """The options of a run: the draft is found before it starts."""
 
     draft: Annotated[
@@ -114,7 +113,7 @@ class SpeculateRequest(SpeculateSettings, frozen=True):
         return SpeculateSettings(**{name: getattr(self, name) for name in SpeculateSettings.__struct_fields__})
 
 
-class DraftedPair(msgspec.Struct, frozen=True):
+class DraftedPair(Record):
     """The measured pair; recorded before the first step."""
 
     draft: Subject | None
@@ -123,7 +122,7 @@ class DraftedPair(msgspec.Struct, frozen=True):
     """Type of a server's drafts; empty if steps are timed."""
 
 
-class SpeculationRound(msgspec.Struct, frozen=True):
+class SpeculationRound(Record):
     """Median times of one round at one depth."""
 
     round: int
@@ -132,7 +131,7 @@ class SpeculationRound(msgspec.Struct, frozen=True):
     """One for each k."""
 
 
-class AnsweredText(msgspec.Struct, frozen=True):
+class AnsweredText(Record):
     """A text that was continued, without drafts or with."""
 
     name: str
@@ -149,7 +148,7 @@ class AnsweredText(msgspec.Struct, frozen=True):
         return (self.answer.n_tokens - 1) / self.answer.decode_ns * 1e9
 
 
-class DraftedText(msgspec.Struct, frozen=True):
+class DraftedText(Record):
     """A kind of text at temperature 0, generated without and with the draft in turn."""
 
     name: str
@@ -168,7 +167,7 @@ class DraftedText(msgspec.Struct, frozen=True):
     """Accepted tokens / drafted tokens; None without drafts."""
 
 
-class SpeculationCase(msgspec.Struct, frozen=True):
+class SpeculationCase(Record):
     """Steps of one k at one depth."""
 
     n_depth: int
@@ -185,7 +184,7 @@ class SpeculationCase(msgspec.Struct, frozen=True):
         return acceptance_of(self.step.break_even.value, self.k)
 
 
-class SpeculateResult(Result, msgspec.Struct, frozen=True):
+class SpeculateResult(Result, Record):
     """Costs of speculative decoding at each depth, and what must be accepted for it to pay."""
 
     no_one_memory = "measured with a draft model"

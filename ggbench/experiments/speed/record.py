@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
 from ggbench.engines.endings import Outcome
 from ggbench.errors import UsageError
 from ggbench.fields import BATCH_SIZES, MOST_SLOTS, TOKEN_LIST, TOKENS, Option
+from ggbench.record import Record
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.stats.decode_timing import LatencySummary, ServingFigures
 
@@ -26,7 +25,7 @@ _BATCHES = f"Sequences generated at once, e.g. 1,8,32. One for each user; at mos
 _BATCH_OPTION = Option("-np --batch --parallel", _BATCHES, BATCH_SIZES, name="batch")
 
 
-class Case(msgspec.Struct, frozen=True, order=True):
+class Case(Record, order=True):
     """Several sequences decoded at once, each after its own prompt."""
 
     n_seqs: int
@@ -52,7 +51,7 @@ class Case(msgspec.Struct, frozen=True, order=True):
         return self.n_seqs * (self.n_input + self.n_gen)
 
 
-class SpeedSettings(Settings, msgspec.Struct, frozen=True):
+class SpeedSettings(Settings, Record):
     """The cases to measure: every input length with every batch size. Raises UsageError for impossible numbers."""
 
     inputs: Annotated[tuple[int, ...], _INPUTS_OPTION] = INPUTS
@@ -78,7 +77,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         return tuple(sorted(pairs, key=lambda case: (case.n_tokens, case)))
 
 
-class CaseEnded(msgspec.Struct, frozen=True):
+class CaseEnded(Record):
     """The recorded outcome of one case; the steps of its decode are the samples of its series."""
 
     case: Case
@@ -92,7 +91,7 @@ class CaseEnded(msgspec.Struct, frozen=True):
     """Weights, KV cache and compute buffers of the case over all devices; None if unknown."""
 
 
-class SpeedCase(msgspec.Struct, frozen=True):
+class SpeedCase(Record):
     """One case with its results; None if it did not complete.
 
     Rates are over all sequences. The whole time is that of prefill and decode, both without sampling, as in
@@ -127,7 +126,7 @@ class SpeedCase(msgspec.Struct, frozen=True):
         return "" if ended.outcome is Outcome.COMPLETED else ended.outcome.because(ended.reason)
 
 
-class SpeedResult(Result, msgspec.Struct, frozen=True):
+class SpeedResult(Result, Record):
     """All finished cases."""
 
     no_one_memory = "measured in several contexts"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, result_of
 from ggbench.models.published import load_published
 from ggbench.models.published.selection import nearest_published
+from ggbench.record import Record
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
@@ -32,7 +32,7 @@ _DEFINITIONS = (
 )
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _Row(Record):
     """A case of a run, with the name of the run in its table."""
 
     quant: str

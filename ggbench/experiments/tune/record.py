@@ -11,6 +11,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import load_flags
 from ggbench.errors import UsageError
 from ggbench.fields import Option
+from ggbench.record import Record
 from ggbench.runs.run import Result, Run, Settings
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
@@ -22,7 +23,7 @@ MOST_GEN = 64
 """Maximum number of tokens timed at each depth in one measurement."""
 
 
-class TuneSettings(Settings, msgspec.Struct, frozen=True):
+class TuneSettings(Settings, Record):
     """Settings of a search. Raises UsageError for impossible numbers."""
 
     depths: Annotated[
@@ -70,7 +71,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
         return [f"{phase} at {depth}" for depth in self.depths for phase in phases]
 
 
-class TuneTiming(msgspec.Struct, frozen=True):
+class TuneTiming(Record):
     """One measurement of one candidate."""
 
     candidate: int
@@ -85,7 +86,7 @@ class TuneTiming(msgspec.Struct, frozen=True):
     """Why it failed, in one line; empty if it did not."""
 
 
-class TuneCandidate(msgspec.Struct, frozen=True):
+class TuneCandidate(Record):
     """A setup and what the first round found of it; the first of all is that of the defaults."""
 
     setup: LlamaConfig
@@ -103,7 +104,7 @@ class TuneCandidate(msgspec.Struct, frozen=True):
         return {name: value for name, value in own.items() if value != getattr(defaults, name)}
 
 
-class TuneResult(Result, msgspec.Struct, frozen=True):
+class TuneResult(Result, Record):
     """The best settings found."""
 
     no_one_memory = "measured in several contexts"

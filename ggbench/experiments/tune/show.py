@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, result_of
+from ggbench.record import Record
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
@@ -80,7 +80,7 @@ class TunePresenter(Presenter):
         return run_answer(run, Answer(self.ending(run), tuned_command(run), parts, why=why))
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _Row(Record):
     options: str
     candidate: TuneCandidate
     ratio: Estimate | None

@@ -8,7 +8,6 @@ import re
 from functools import cached_property
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import BadFile, UsageError
@@ -23,6 +22,7 @@ from ggbench.extras.transformers.config_json import (
 from ggbench.extras.transformers.storage import METHODS, Method, method_by_name, stored_method
 from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.record import Record
 from ggbench.text import sanitize
 
 _SINGLE = "model.safetensors"
@@ -30,7 +30,7 @@ _SHARD = re.compile(r"model-[0-9]{5}-of-([0-9]{5})\.safetensors")
 _PARTIAL_HINT = "the download did not finish; download the checkpoint again"
 
 
-class Checkpoint(msgspec.Struct, frozen=True, dict=True):
+class Checkpoint(Record, dict=True):
     """A config.json, and the size of the weights beside it."""
 
     config: Config

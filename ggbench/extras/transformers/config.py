@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import (
@@ -18,6 +17,7 @@ from ggbench.engines.contract import (
     check_given,
 )
 from ggbench.fields import FieldKind, Option
+from ggbench.record import Record
 
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 TorchDevice = Literal["auto", "cpu", "cuda"]
@@ -37,7 +37,7 @@ _FAILURE_HINTS = {
 }
 
 
-class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
+class TransformersConfig(EngineConfig, Record):
     """How Transformers loads a checkpoint on one device."""
 
     engine = "transformers"
@@ -115,7 +115,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
         return replace(self, device="cuda" if on_gpu else "cpu", memory_limit_bytes=limit_bytes)
 
 
-class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
+class LoadCheckpoint(Request, tag="load_checkpoint"):
     """Load a checkpoint, replacing the loaded model. Answered by `Allocated` and `Loaded`."""
 
     stage = "load"
@@ -126,7 +126,7 @@ class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
     """The setup's memory limit is for model and caches, in addition to the worker's memory before the load."""
 
 
-class MakeCache(Request, frozen=True, tag="make_cache"):
+class MakeCache(Request, tag="make_cache"):
     """Replace the cache. Answered by `Allocated` and `Opened`."""
 
     stage = "context"

@@ -19,6 +19,7 @@ from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo
+from ggbench.record import Record
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes
 
@@ -33,7 +34,7 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 """A size; the maximum is above any vocabulary and any context."""
 
 
-class Config(msgspec.Struct, frozen=True):
+class Config(Record):
     """A config.json; its methods raise BadFile, naming the key, for a value of the wrong type or size."""
 
     name: str
@@ -133,7 +134,7 @@ _FAMILIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
 ARCHITECTURES = tuple(_FAMILIES)
 
 
-class _Shape(msgspec.Struct, frozen=True):
+class _Shape(Record):
     """The keys of a config.json that fix sizes."""
 
     hidden_size: _Count

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
@@ -33,11 +32,12 @@ from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, 
 from ggbench.models.sources import ModelSource, OnProgress, download_first
 from ggbench.models.targets import Target
 from ggbench.paths import expand_path, path_exists
+from ggbench.record import Record
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 
-class FoundCheckpoint(msgspec.Struct, frozen=True):
+class FoundCheckpoint(Record):
     """A checkpoint: in a folder, or of a repo to download."""
 
     checkpoint: Checkpoint
@@ -60,7 +60,7 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
         return self.checkpoint.folder
 
 
-class CheckpointToRun(ModelSource, frozen=True):
+class CheckpointToRun(ModelSource):
     found: FoundCheckpoint
     method: Method
 

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import UnknownName, Unsupported
 from ggbench.extras.transformers.config_json import Config
+from ggbench.record import Record
 from ggbench.text import shorten
 
 GROUP = 128
@@ -33,7 +34,7 @@ _WORD_BITS = 32
 _F32_BYTES, _F16_BYTES = 4, 2
 
 
-class Method(msgspec.Struct, frozen=True):
+class Method(Record):
     name: str
     dtype: str | None
     """Type of unconverted parameters; None for the config's, or two bytes if not stated."""

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import field
 
 from ggbench.errors import BadFile
+from ggbench.record import Record
 from ggbench.text import shorten
 
 _NUMBER = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(?: ± ([0-9.]+))?\s*(MB|MiB|W)?")
@@ -23,7 +24,7 @@ _SCALES = {"MB": 1e-3, "MiB": 1 / 1024, "W": 1e4}
 """Factor from the unit of a cell to its column's: MB to GB, MiB to GiB, and W (Chinese 万) to 10,000."""
 
 
-class PublishedFigure(msgspec.Struct, frozen=True):
+class PublishedFigure(Record):
     """One cell of a table: a number, or the word printed in its place."""
 
     printed: str
@@ -37,7 +38,7 @@ class PublishedFigure(msgspec.Struct, frozen=True):
         return self.printed
 
 
-class PublishedRow(msgspec.Struct, frozen=True):
+class PublishedRow(Record):
     """One measured configuration of one table; None means not stated, and no default is assumed."""
 
     source: str
@@ -206,14 +207,14 @@ def figure(printed: str) -> PublishedFigure:
     )
 
 
-class TableSoftware(msgspec.Struct, frozen=True):
+class TableSoftware(Record):
     """The software of some tables, and the number of rows of each."""
 
     versions: dict[str, str]
     tables: dict[str, int]
 
 
-class PublishedDocument(msgspec.Struct, frozen=True):
+class PublishedDocument(Record):
     """A document, as in `data/sources.toml`."""
 
     id: str

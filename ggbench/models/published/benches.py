@@ -14,13 +14,14 @@ import msgspec
 from msgspec.structs import asdict
 
 from ggbench.models.published import data_text, reads_data
+from ggbench.record import Record
 
 LLAMA_BENCH = "llama-bench"
 ROWS_FILE = "llama-bench.csv"
 SOURCES_FILE = "llama-bench-sources.toml"
 
 
-class BenchedRow(msgspec.Struct, frozen=True, kw_only=True):
+class BenchedRow(Record, kw_only=True):
     """One test of llama-bench; None means not stated, i.e. that build's default."""
 
     source: str
@@ -75,7 +76,7 @@ class BenchedRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.model.lower().replace(" ", "-")
 
 
-class BenchSource(msgspec.Struct, frozen=True):
+class BenchSource(Record):
     """A public source of rows."""
 
     id: str

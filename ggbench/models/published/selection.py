@@ -8,11 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
-import msgspec
-
 from ggbench.errors import UnknownName
 from ggbench.models.published import METRICS, PublishedRow
 from ggbench.models.published.benches import LLAMA_BENCH, BenchedRow
+from ggbench.record import Record
 
 _QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
 LLAMA_CPP = "llama.cpp"
@@ -27,7 +26,7 @@ AnyRow: TypeAlias = PublishedRow | BenchedRow
 _Row = TypeVar("_Row", bound=AnyRow)
 
 
-class NearRow(msgspec.Struct, frozen=True):
+class NearRow(Record):
     """A published row selected for comparison with a measurement."""
 
     row: PublishedRow
@@ -67,7 +66,7 @@ def filter_published(rows: Iterable[_Row], metric: str | None = None, **names: s
     return kept
 
 
-class OwnSpeed(msgspec.Struct, frozen=True):
+class OwnSpeed(Record):
     """The conditions of a measured speed; None if unknown."""
 
     model: str
@@ -114,7 +113,7 @@ class OwnSpeed(msgspec.Struct, frozen=True):
             yield f"{row.variant} variant"
 
 
-class OwnScore(msgspec.Struct, frozen=True):
+class OwnScore(Record):
     """The conditions of a quality score; None if unknown."""
 
     model: str | None

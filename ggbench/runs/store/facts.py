@@ -14,6 +14,7 @@ import msgspec
 
 from ggbench import __version__
 from ggbench.errors import StoreError
+from ggbench.record import Record
 from ggbench.runs.store.connection import as_store_errors, writing
 from ggbench.runs.store.runs import StoredRun, stored_run_of
 
@@ -44,7 +45,7 @@ _BATCH = 500
 """Number of runs whose facts are stored in one transaction, as other processes wait for it."""
 
 
-class RunFacts(msgspec.Struct, frozen=True):
+class RunFacts(Record):
     """What is looked for in a run. Keys are None if unknown."""
 
     run_id: int

@@ -6,15 +6,15 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.errors import StoreError
+from ggbench.record import Record
 from ggbench.runs.store.connection import as_store_errors, connect_to_read, is_empty
 
 
-class StoreHealth(msgspec.Struct, frozen=True):
+class StoreHealth(Record):
     """The state of the results file."""
 
     path: str

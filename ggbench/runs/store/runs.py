@@ -16,6 +16,7 @@ from ggbench.engines.events import Memory
 from ggbench.errors import UsageError
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
+from ggbench.record import Record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,7 @@ WARMUP = "warmup/"
 """Series with this prefix are stored but do not count."""
 
 
-class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
+class StoredRun(Record, kw_only=True):
     """A run without its samples and observations."""
 
     run_id: int
@@ -67,7 +68,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.finished_at is not None
 
 
-class StoredSamples(msgspec.Struct, frozen=True):
+class StoredSamples(Record):
     """Raw samples of one run, one series after the other; two arrays of equal length."""
 
     lengths: dict[str, int]
@@ -77,7 +78,7 @@ class StoredSamples(msgspec.Struct, frozen=True):
     step_ns: NDArray[np.int64]
 
 
-class SampleChunk(msgspec.Struct, frozen=True):
+class SampleChunk(Record):
     """Consecutive steps of one series, as stored."""
 
     series: str
@@ -89,7 +90,7 @@ class SampleChunk(msgspec.Struct, frozen=True):
     """Empty if the sampler was not timed."""
 
 
-class StoredObservation(msgspec.Struct, frozen=True):
+class StoredObservation(Record):
     """An observation with its unparsed body."""
 
     at_ns: int

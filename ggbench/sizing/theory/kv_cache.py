@@ -11,18 +11,18 @@ import bisect
 import math
 from collections.abc import Collection
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.record import Record
 from ggbench.units import KV_CELLS
 
 _MOST_CELLS = (1 << 32) - 1
 """llama.cpp counts cells in 32 bits."""
 
 
-class Growth(msgspec.Struct, frozen=True):
+class Growth(Record):
     """What caches of one kind cost for each position up to their limit, summed over a set of layers."""
 
     limit: int | None = None
@@ -55,7 +55,7 @@ class Growth(msgspec.Struct, frozen=True):
         return Growth(self.limit, self.every, *costs)
 
 
-class KvCache(msgspec.Struct, frozen=True):
+class KvCache(Record):
     """The caches of one sequence."""
 
     type_k: str = "f16"

@@ -12,11 +12,10 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-import msgspec
-
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.description import Device
 from ggbench.machine.known_devices import recognize_device
+from ggbench.record import Record
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.weights import Weights, file_weights
 from ggbench.stats.decode_timing import Bandwidth, Break, DecodeLimit, LatencyLine
@@ -36,7 +35,7 @@ class Bound(enum.StrEnum):
     KV = "kv"
 
 
-class PrefillLimit(msgspec.Struct, frozen=True):
+class PrefillLimit(Record):
     """Minimum time [ms] to process prompts of up to `longest` tokens, `batch_size` of them together.
 
     latency(n) = max(read(n), compute(n)), with, for one sequence:
@@ -96,7 +95,7 @@ class PrefillLimit(msgspec.Struct, frozen=True):
         )
 
 
-class SchemeLimits(msgspec.Struct, frozen=True):
+class SchemeLimits(Record):
     """Limits of one weight and KV type at one batch size; None if the hardware parameter is unknown."""
 
     weights: Weights
@@ -235,7 +234,7 @@ MEANING = (
 )
 
 
-class Hardware(msgspec.Struct, frozen=True):
+class Hardware(Record):
     name: str
     memory_bytes: int | None = None
     memory_source: str = ""

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import Unsupported, UsageError
@@ -22,6 +21,7 @@ from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
+from ggbench.record import Record
 
 Role = Literal["layers", "experts", "lm_head", "embedding", "norms"]
 
@@ -31,7 +31,7 @@ _SCHEME = re.compile(r"w(-?[0-9]*\.?[0-9]+)", re.IGNORECASE)
 _MOST_BITS = 64.0
 
 
-class Parameters(msgspec.Struct, frozen=True):
+class Parameters(Record):
     """Parameter counts of a model by role."""
 
     layers: int
@@ -66,7 +66,7 @@ class Parameters(msgspec.Struct, frozen=True):
         return self.layers + self.experts + self.lm_head + self.embedding
 
 
-class Weights(msgspec.Struct, frozen=True):
+class Weights(Record):
     """Bytes of a model's weights by role, with its parameter counts."""
 
     name: str
@@ -229,7 +229,7 @@ SCHEMES = ("w16", "w8", "w6", "w4")
 """Default schemes for a catalog model."""
 
 
-class CountedModel(msgspec.Struct, frozen=True):
+class CountedModel(Record):
     """A model's shape with its weights in the requested quants and schemes."""
 
     model: str
