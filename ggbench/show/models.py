@@ -31,7 +31,7 @@ _FAMILY_WIDTH = 68
 _ORIGINS = {"shipped": "", "user": "your models.toml"}
 
 
-class CatalogRow(CatalogModel, kw_only=True):
+class CatalogRow(CatalogModel, frozen=True, kw_only=True):
     """A model of the catalog."""
 
     n_params: int
