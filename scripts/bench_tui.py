@@ -36,7 +36,6 @@ from ggbench.models.sources import ARTICLE_QUANTS
 from ggbench.models.targets import materialize, resolve_one
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
-from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import LatencySummary
 
 MODEL = "twin:qwen1.5-0.5b"
@@ -212,7 +211,7 @@ class _Home:
             run = read_run(store, stored)
         assert run.is_complete, run.reason
         assert run.subject.quant == quant, f"the last decode was of {run.subject.quant}"
-        latency = QuantSummary(run).latency
+        latency = run.latency
         assert latency is not None
         return latency
 

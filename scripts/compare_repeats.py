@@ -25,7 +25,6 @@ from ggbench.decisions.compare.comparison import compare
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
-from ggbench.runs.summary import QuantSummary
 from ggbench.stats.intervals import differing
 from ggbench.stats.turns import ordered, ratio_of_turns
 
@@ -113,10 +112,10 @@ def measure(asked: argparse.Namespace) -> int:
     """Decode both settings in turns, compare them in groups of turns, and print how many have a winner."""
     groups = []
     for _ in range(asked.times):
-        columns: list[list[QuantSummary]] = [[], []]
+        columns: list[list[Run]] = [[], []]
         for turn in range(asked.turns):
             for side in ordered(range(2), turn):
-                columns[side].append(QuantSummary(decoded(asked.settings[side], asked)))
+                columns[side].append(decoded(asked.settings[side], asked))
         groups.append(compare(columns))
     speeds = [next(line for line in each.metrics if line.metric == "tok_s") for each in groups]
     for line in speeds:

@@ -17,7 +17,7 @@ from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 
 if TYPE_CHECKING:
-    from ggbench.runs.summary import QuantSummary
+    from ggbench.runs.run import Run
 
 
 @click.command(
@@ -61,13 +61,11 @@ def command(
     if len(asked.engines) > 1:
         compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked)
     measured = measure(with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked), asked)
-    summaries = measured.summaries
+    runs = measured.runs
     if output.as_json:
-        _print_document(summaries, asked, settings.n_gen, against)
-    elif summaries and measured.error is None:
-        show_answer(
-            bench_answer(summaries), [each.run for each in summaries], output, plot=plot, against=against
-        )
+        _print_document(runs, asked, settings.n_gen, against)
+    elif runs and measured.error is None:
+        show_answer(bench_answer(runs), runs, output, plot=plot, against=against)
     measured.leave()
 
 
@@ -79,11 +77,9 @@ def _refuse_what_excludes(asked: MeasureRequest, *, plot: bool, against: str | N
         raise UsageError("several engines exclude --plot and --against", "omit them")
 
 
-def _print_document(
-    summaries: Sequence[QuantSummary], asked: MeasureRequest, n_gen: int, against: str | None
-) -> None:
+def _print_document(runs: Sequence[Run], asked: MeasureRequest, n_gen: int, against: str | None) -> None:
     from ggbench.commands.run_output import nearest_rows
     from ggbench.show.run_documents import BENCH, bench_row
 
-    rows = [bench_row(each, **({"against": nearest_rows(each.run)} if against else {})) for each in summaries]
+    rows = [bench_row(each, **({"against": nearest_rows(each)} if against else {})) for each in runs]
     asked.output.record(BENCH, {"model": asked.model.text, "n_gen": n_gen, "rows": rows})

@@ -66,8 +66,8 @@ def command(
     if repeat is not None:
         from ggbench.commands.comparing import compare_again
 
-        compare_again([column[0].run for column in columns], repeat, output)
-    _show([column[0].run for column in columns], comparison, published, plot, output)
+        compare_again([column[0] for column in columns], repeat, output)
+    _show([column[0] for column in columns], comparison, published, plot, output)
 
 
 def _compared(columns: Sequence[Column], *, is_alone_enough: bool) -> Comparison:

@@ -50,8 +50,7 @@ def command(n_gen: int, output: Output) -> None:
     _announce(2, "How fast is a 0.5B here, token by token? Its twins are written, then measured.", line, output)
     asked = MeasureRequest(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
-    summaries = measured.summaries
-    show_answer(bench_answer(summaries), [each.run for each in summaries], output, plot=True)
+    show_answer(bench_answer(measured.runs), measured.runs, output, plot=True)
     if measured.exit_code:
         measured.leave()
     output.show("")

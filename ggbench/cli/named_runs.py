@@ -10,7 +10,6 @@ from ggbench.decisions.compare.comparison import columns_of
 from ggbench.errors import UsageError
 from ggbench.runs.run import Run
 from ggbench.runs.stored import read_run
-from ggbench.runs.summary import QuantSummary
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
@@ -28,13 +27,13 @@ def compared_runs(store: Store, named: Sequence[str], against: str | None) -> li
     """
     found = [(name, run) for name in dict.fromkeys(named) for run in _named(store, name)]
     places = ["" if name.isdecimal() else name for name, _ in found]
-    columns = columns_of([QuantSummary(run) for _, run in found], places)
+    columns = columns_of([run for _, run in found], places)
     if against and against != PUBLISHED:
         base = _named(store, against)
         if len(base) != 1:
             hint = "import it, and give the number of the run to compare with"
             raise UsageError(f"{sanitize(against)} has {len(base)} runs", hint)
-        columns = [(QuantSummary(base[0]),), *columns]
+        columns = [(base[0],), *columns]
     return columns
 
 

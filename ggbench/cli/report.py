@@ -43,7 +43,7 @@ def command(run_ids: tuple[int, ...], path: Path, without_paths: bool, force: bo
     with Store.open() as store:
         output.notice(*store.notices)
         runs = [SavedRun.stored(store, store.load_run(run_id)) for run_id in dict.fromkeys(run_ids)]
-    apart = [setting_of(each.summary.run) for each in runs]
+    apart = [setting_of(each.run) for each in runs]
     if without_paths:
         from ggbench.show.anonymous import anonymous_run
 

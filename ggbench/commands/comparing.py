@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Finished
     from ggbench.runs.run import Run, Settings
     from ggbench.runs.store.database import Store
-    from ggbench.runs.summary import QuantSummary
 
 
 def compare_engines(experiment: Experiment, once: Settings, repeat: int, asked: MeasureRequest) -> NoReturn:
@@ -74,7 +73,7 @@ def measure_in_turns(sides: Sequence[Job], n_turns: int, asked: MeasureRequest) 
 
     order = [index for turn in range(n_turns) for index in ordered(range(len(sides)), turn)]
     measured = measure([sides[index] for index in order], asked, is_sweep=True)
-    columns = _complete(order, measured.summaries)
+    columns = _complete(order, measured.runs)
     failed = [each for each in measured.finished if not each.run.is_complete]
     _notice_failures(failed, asked.output)
     if len(columns) > 1:
@@ -84,12 +83,12 @@ def measure_in_turns(sides: Sequence[Job], n_turns: int, asked: MeasureRequest) 
     measured.leave()
 
 
-def _complete(order: Sequence[int], summaries: Sequence[QuantSummary]) -> list[list[QuantSummary]]:
+def _complete(order: Sequence[int], runs: Sequence[Run]) -> list[list[Run]]:
     """Return the complete runs of each side that has any; `order` has the side of each run."""
-    sides: dict[int, list[QuantSummary]] = {side: [] for side in sorted(order)}
-    for side, summary in zip(order, summaries, strict=False):
-        if summary.run.is_complete:
-            sides[side].append(summary)
+    sides: dict[int, list[Run]] = {side: [] for side in sorted(order)}
+    for side, run in zip(order, runs, strict=False):
+        if run.is_complete:
+            sides[side].append(run)
     return list(filter(None, sides.values()))
 
 
@@ -101,7 +100,7 @@ def _notice_failures(failed: Sequence[Finished], output: Output) -> None:
         output.notice(f"{engine}: {counted(len(reasons), 'run')} failed: {reasons[0]}")
 
 
-def _show_columns(measured: MeasureResult, columns: Sequence[Sequence[QuantSummary]]) -> None:
+def _show_columns(measured: MeasureResult, columns: Sequence[Sequence[Run]]) -> None:
     from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.show import COMPARE, comparison_answer, comparison_document
     from ggbench.runs.store.database import Store
@@ -115,9 +114,8 @@ def _show_columns(measured: MeasureResult, columns: Sequence[Sequence[QuantSumma
         output.answer(comparison_answer(comparison))
 
 
-def _as_stored(store: Store, summary: QuantSummary) -> QuantSummary:
-    """Return the summary of a run with its times, by which turns are recognized."""
+def _as_stored(store: Store, run: Run) -> Run:
+    """Return a run with its times, by which turns are recognized."""
     from ggbench.runs.stored import read_run
 
-    run_id = summary.run.run_id
-    return summary if run_id is None else replace(summary, run=read_run(store, store.load_run(run_id)))
+    return run if run.run_id is None else read_run(store, store.load_run(run.run_id))

@@ -30,7 +30,6 @@ from ggbench.runs.progress import Finished, ModelReady, Progress, Started, Worki
 from ggbench.runs.run import Run, Settings
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import measuring_elsewhere
 from ggbench.show.names import distinct_by_engine, distinct_by_kv, quant_names
 from ggbench.show.words import say
@@ -56,8 +55,8 @@ class MeasureResult(Record):
     is_cancelled: bool
 
     @property
-    def summaries(self) -> tuple[QuantSummary, ...]:
-        return tuple(QuantSummary(record.run) for record in self.finished)
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(record.run for record in self.finished)
 
     @property
     def error(self) -> GgbenchError | None:
@@ -218,7 +217,7 @@ def _stops(context: RunContext, record: Progress) -> bool:
 def _advise(measured: MeasureResult) -> None:
     """Print what remains after the last run: hints, failures despite --quiet, an interrupted download."""
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
-    runs = [record.run for record in finished]
+    runs = measured.runs
     names = quant_names([run.subject for run in runs])
     if hint := _failure_hint(measured):
         output.notice(f"Hint: {hint}")

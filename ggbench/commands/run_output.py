@@ -11,7 +11,6 @@ from ggbench.commands.output import Output
 from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Part
 from ggbench.show.names import quant_name
 from ggbench.show.presenter import presenter_of
@@ -66,7 +65,7 @@ def show_answer(
     nearest = nearest_parts(runs) if against else []
     output.answer(replace(answer, parts=[*answer.parts, *nearest]))
     if plot:
-        show_plot([QuantSummary(run) for run in runs], output)
+        show_plot(runs, output)
 
 
 def nearest_rows(run: Run) -> list[NearRow] | None:
@@ -85,11 +84,11 @@ def nearest_parts(runs: Sequence[Run]) -> list[Part]:
     return parts
 
 
-def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
+def show_plot(shown: Sequence[Run], output: Output) -> None:
     """Draw the figures of stored runs, a curve for each run."""
     from ggbench.show.listed_runs import SavedRun, saved_figures
 
     with Store.open() as store:
-        runs = [SavedRun.of(store, each) for each in summaries if each.run.run_id is not None]
+        runs = [SavedRun.of(store, each) for each in shown if each.run_id is not None]
     for figure in saved_figures(runs):
         output.plot(figure, _PLOT_HEIGHT)

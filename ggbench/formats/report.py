@@ -32,7 +32,7 @@ def check_ending(path: Path) -> None:
 def report_text(runs: Sequence[SavedRun], ending: str, apart: Sequence[str] = ()) -> bytes:
     """Return the report in the format of an ending; `apart` as for `report_of`. Raises StoreError."""
     if ending.lower() == ".csv":
-        return figures_csv(all_figures().values(), [one.summary for one in runs]).encode()
+        return figures_csv(all_figures().values(), [one.run for one in runs]).encode()
     return report_html(report_of(runs, apart)).encode()
 
 

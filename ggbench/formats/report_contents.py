@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ggbench.decisions.compare.comparison import Comparison, columns_of, compare
 from ggbench.record import Record
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.run import Run
 from ggbench.show.charts import LineChart
 from ggbench.show.figure import Figure
 from ggbench.show.listed_runs import SavedRun, plotted_runs
@@ -29,44 +29,41 @@ class Report(Record, dict=True):
     """The comparison that `ggbench compare` makes; None for a single run, or if nothing is comparable."""
 
     @cached_property
-    def summaries(self) -> tuple[QuantSummary, ...]:
-        return tuple(one.summary for one in self.runs)
+    def shown(self) -> tuple[Run, ...]:
+        return tuple(one.run for one in self.runs)
 
     @cached_property
     def title(self) -> str:
-        return models_title([summary.subject for summary in self.summaries])
+        return models_title([run.subject for run in self.shown])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Return the shortest names that distinguish the runs. Printable."""
-        return unambiguous_names(self.summaries)
+        return unambiguous_names(self.shown)
 
     @cached_property
     def colors(self) -> tuple[int, ...]:
         """Return the colour index of each run: a quant of a model has the same one on the whole page."""
-        return quant_colors(quant_names([summary.subject for summary in self.summaries]))
+        return quant_colors(quant_names([run.subject for run in self.shown]))
 
     @cached_property
-    def figures(self) -> tuple[Figure[QuantSummary], ...]:
-        is_one = len({*model_names([summary.subject for summary in self.summaries])}) == 1
+    def figures(self) -> tuple[Figure[Run], ...]:
+        is_one = len({*model_names([run.subject for run in self.shown])}) == 1
         found = map(figure_of, _FIGURES[1:] if is_one else _FIGURES)
-        return tuple(figure for figure in found if is_known(figure, self.summaries))
+        return tuple(figure for figure in found if is_known(figure, self.shown))
 
 
 def report_of(runs: Sequence[SavedRun], apart: Sequence[str] = ()) -> Report:
     """Return the report of these runs; those that differ in `apart` are not averaged, as two servers whose paths are
     left out. Raises StoreError for a run of an unknown kind.
     """
-    columns = columns_of([one.summary for one in runs], apart)
+    columns = columns_of([one.run for one in runs], apart)
     comparison = compare(columns) if len(columns) > 1 else None
     return Report(tuple(runs), None if comparison is None or comparison.is_empty else comparison)
 
 
 def all_charts(runs: Sequence[SavedRun]) -> tuple[LineChart, ...]:
     """Return the non-empty figures and charts of stored runs. Raises StoreError for an unknown kind."""
-    summaries = [one.summary for one in runs]
-    kinds = [summary.run.head.kind for summary in summaries]
-    return (
-        *line_charts_of(kinds, plotted_runs(runs)),
-        *charts_of(kinds, summaries, unambiguous_names(summaries)),
-    )
+    shown = [one.run for one in runs]
+    kinds = [run.head.kind for run in shown]
+    return *line_charts_of(kinds, plotted_runs(runs)), *charts_of(kinds, shown, unambiguous_names(shown))

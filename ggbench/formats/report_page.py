@@ -114,7 +114,7 @@ def _runs_table(report: Report) -> str:
         f'<span class="run" style="color:{color_of(color)}">{one.run_id}</span></a></td>'
         for one, color in zip(report.runs, report.colors, strict=True)
     ]
-    return _table(report.figures, report.summaries, names)
+    return _table(report.figures, report.shown, names)
 
 
 def _table(figures: Sequence[Figure[Row]], rows: Sequence[Row], names: Sequence[str] = ()) -> str:
@@ -193,7 +193,7 @@ def _keys(report: Report, chart: LineChart) -> str:
 
 
 def _origin(one: SavedRun) -> str:
-    run = one.summary.run
+    run = one.run
     machine = machine_text(run.head.environment)
     when = f", {text(run.head.started_at)}" if run.head.started_at else ""
     return (
@@ -203,7 +203,7 @@ def _origin(one: SavedRun) -> str:
 
 
 def _details(one: SavedRun, name: str) -> str:
-    run = one.summary.run
+    run = one.run
     presenter = presenter_of(run.head.kind)
     answer = presenter.details(run)
     return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from msgspec import field
 
@@ -23,6 +23,8 @@ from ggbench.stats.decode_timing import (
     ServingFigures,
 )
 from ggbench.units import format_percent
+
+_R = TypeVar("_R", bound="Result")
 
 
 class Settings:
@@ -187,6 +189,97 @@ class Run(Record, kw_only=True):
     @property
     def is_complete(self) -> bool:
         return self.outcome is Outcome.COMPLETED
+
+    def result_as(self, kind: type[_R]) -> _R | None:
+        """Return the result if it is of this type."""
+        return self.result if isinstance(self.result, kind) else None
+
+    @property
+    def setup(self) -> EngineConfig:
+        return self.head.setup
+
+    @property
+    def environment(self) -> Environment | None:
+        return self.head.environment
+
+    @property
+    def decode(self) -> DecodeTiming | None:
+        return self.result_as(DecodeTiming)
+
+    @property
+    def n_gen(self) -> int | None:
+        """Tokens decoded in one repetition, the longest if the run was interrupted; None without a decode."""
+        if self.decode is None:
+            return None
+        return min(self.decode.n_gen, self.asked("n_gen") or self.decode.n_gen)
+
+    @property
+    def repeat(self) -> int | None:
+        """Requested decode repetitions; None without a decode."""
+        return self.asked("repeat") if self.decode else None
+
+    @property
+    def serving(self) -> ServingFigures | None:
+        """How a server answered; None if an engine on this machine ran the model."""
+        found = self.decode or self.result_as(PromptTimings)
+        return found.serving if found else None
+
+    @property
+    def context(self) -> LargestContext | None:
+        return self.result_as(LargestContext)
+
+    @property
+    def prefills(self) -> tuple[PrefillSpeed, ...]:
+        found = self.result_as(PromptTimings)
+        return found.prefills if found else ()
+
+    @property
+    def fit(self) -> LineFit | None:
+        return self.decode.fit if self.decode else None
+
+    @property
+    def latency(self) -> LatencySummary | None:
+        return self.decode.latency if self.decode else None
+
+    @property
+    def depths(self) -> tuple[DepthSpeed, ...]:
+        return self.decode.depths if self.decode else ()
+
+    @property
+    def limit(self) -> DecodeLimit | None:
+        return self.decode.limit if self.decode else None
+
+    @property
+    def b_w16_ms(self) -> float | None:
+        """B as if every weight had 16 bits."""
+        return self.decode.b_w16_ms(self.subject.bpw) if self.decode else None
+
+    @property
+    def max_n_ctx(self) -> int | None:
+        """The largest context that works, from a completed search; None if none was found."""
+        return self.context.max_n_ctx if self.context and self.is_complete else None
+
+    @property
+    def max_n_ctx_verified(self) -> bool | None:
+        """Whether tokens were decoded at its end; None without a `max_n_ctx`."""
+        return None if self.max_n_ctx is None or self.context is None else self.context.verified_by_decode
+
+    @property
+    def max_n_ctx_reason(self) -> str:
+        """Why the search found none, or a caveat of its result, in one line; empty without a search."""
+        context = self.context
+        if context is None:
+            return ""
+        if not self.is_complete or context.max_n_ctx is None:
+            return self.reason or self.outcome.text
+        if not self.reason and context.first_fail_n_ctx is None:
+            return f"none above {context.max_n_ctx:,} was tried"
+        return self.reason
+
+    def asked(self, name: str) -> int | None:
+        """Return a number from the run's settings, if its kind has one with this name."""
+        asked: int | None = getattr(self.head.settings, name, None)
+        return asked
 
 
 def others_text(*shares: float) -> str:

@@ -9,7 +9,7 @@ from ggbench.models.published import PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.record import Record
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.run import Run
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Facts, Part, Table
 from ggbench.show.figure import Figure, member
@@ -87,44 +87,42 @@ def _differences(beside: Beside) -> list[tuple[str, str]]:
     return facts
 
 
-def speed_beside(summary: QuantSummary) -> Beside:
+def speed_beside(run: Run) -> Beside:
     """Return the run's speed beside the nearest published ones of the same model."""
-    n_prompt, n_gen = _timed_lengths(summary)
-    own = own_speed(summary, n_prompt, n_gen)
+    n_prompt, n_gen = _timed_lengths(run)
+    own = own_speed(run, n_prompt, n_gen)
     keys = ("w_tokens_per_ms", "b_ms", "tok_s", "prefill_ms", "bpw")
     unknown = {"throughput_tok_s": UNKNOWN, "memory_gb": UNKNOWN}
-    note = device_of(summary) or "unknown device"
+    note = device_of(run) or "unknown device"
     if n_gen is not None:
         note += f"; input {format_count(n_prompt)}, generated {format_count(n_gen)}"
     return Beside(
-        f"{quant_name(summary.subject)} against published rows",
-        summary.subject.quant,
-        {key: FIGURES[key].text(summary) for key in keys} | unknown,
+        f"{quant_name(run.subject)} against published rows",
+        run.subject.quant,
+        {key: FIGURES[key].text(run) for key in keys} | unknown,
         () if own is None else nearest_published(load_published(), own, _NEAREST),
         note,
     )
 
 
-def _timed_lengths(summary: QuantSummary) -> tuple[int | None, int | None]:
+def _timed_lengths(run: Run) -> tuple[int | None, int | None]:
     """Return the tokens of the prompt and of the decode that were timed; of prompts alone, the longest."""
-    decode = summary.decode
+    decode = run.decode
     if decode is not None and decode.n_gen:
         return decode.n_prompt, decode.n_gen
-    lengths = [speed.n_prompt for speed in summary.prefills if not speed.n_depth]
+    lengths = [speed.n_prompt for speed in run.prefills if not speed.n_depth]
     return max(lengths, default=decode.n_prompt if decode else None), None
 
 
-def own_speed(
-    summary: QuantSummary, n_prompt: int | None, n_gen: int | None, batch_size: int = 1
-) -> OwnSpeed | None:
+def own_speed(run: Run, n_prompt: int | None, n_gen: int | None, batch_size: int = 1) -> OwnSpeed | None:
     """Return how a run was measured, in the terms of published rows; None for an unpublished model."""
-    model = published_model(summary.subject)
+    model = published_model(run.subject)
     if model is None:
         return None
-    server = summary.environment.server if summary.environment else ""
+    server = run.environment.server if run.environment else ""
     system = next((system for program, system in _SYSTEMS.items() if server.startswith(program)), server)
-    quant = summary.subject.quant
-    return OwnSpeed(model, quant, system or LLAMA_CPP, device_of(summary), n_prompt, n_gen, batch_size)
+    quant = run.subject.quant
+    return OwnSpeed(model, quant, system or LLAMA_CPP, device_of(run), n_prompt, n_gen, batch_size)
 
 
 def published_model(subject: Subject) -> str | None:
@@ -141,12 +139,12 @@ def published_model(subject: Subject) -> str | None:
     return None
 
 
-def device_of(summary: QuantSummary) -> str | None:
+def device_of(run: Run) -> str | None:
     """Return the main GPU if layers were on one, else the CPU; None if unknown, as on a server."""
-    environment, setup = summary.environment, summary.setup
-    if environment is None or not summary.memory.buffers:
+    environment, setup = run.environment, run.setup
+    if environment is None or not run.memory.buffers:
         return None
-    if summary.memory.weights_on_gpu and environment.gpus:
+    if run.memory.weights_on_gpu and environment.gpus:
         main = setup.main_gpu or 0
         return environment.gpus[main if main < len(environment.gpus) else 0].name
     return environment.cpu

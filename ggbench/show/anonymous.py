@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.plugins import plugin_names
 from ggbench.runs.experiment import experiment_of
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import SavedRun
 
 _Record = TypeVar("_Record")
@@ -30,7 +29,7 @@ _HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|
 
 def anonymous_run(one: SavedRun) -> SavedRun:
     """Return a run with its samples, but without folders, server names and serial numbers in its records."""
-    run = one.summary.run
+    run = one.run
     subject = _anonymous_record(run.head.subject)
     if subject.model != run.head.subject.model:  # the model was named by its folder
         subject = replace(subject, model=name_without_quant(subject.file or "") or subject.model)
@@ -50,7 +49,7 @@ def anonymous_run(one: SavedRun) -> SavedRun:
         gpu_use=_anonymous_record(run.gpu_use),
         result=_anonymous_record(run.result),
     )
-    return replace(one, summary=QuantSummary(bare), observations=[*map(_anonymous_record, one.observations)])
+    return replace(one, run=bare, observations=[*map(_anonymous_record, one.observations)])
 
 
 def _anonymous_record(record: _Record) -> _Record:

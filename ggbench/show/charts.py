@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from ggbench.record import Record
 from ggbench.runs.recording import batch_size
-from ggbench.runs.run import Result, Settings
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.run import Result, Run, Settings
 from ggbench.show import UNKNOWN
 from ggbench.show.run_figures import measured_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LatencyLine, LineFit
@@ -170,10 +169,10 @@ def fitted_line(fit: LineFit | None) -> LatencyLine | None:
     return LatencyLine(known[-1], fit.b_ms, fit.breaks) if None not in known else None
 
 
-def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> LineChart:
+def prompt_speed(runs: Sequence[Run], names: Sequence[str]) -> LineChart:
     curves = []
-    for name, summary in zip(names, summaries, strict=True):
-        found = [each for each in summary.prefills if not each.n_depth]
+    for name, run in zip(names, runs, strict=True):
+        found = [each for each in run.prefills if not each.n_depth]
         x, y = np.array([each.n_prompt for each in found], np.int64), np.array([each.tok_s for each in found])
         note = (
             f"{measured_text(found[-1], 'tok_s')} tok/s at {format_count(found[-1].n_prompt)}" if found else ""

@@ -18,7 +18,6 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import StoredRun, StoredSamples
 from ggbench.runs.stored import listed_run, read_observations, read_run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.charts import LineChart, PlottedRun
@@ -71,10 +70,6 @@ class ListedRun(Record, dict=True):
     def subject(self) -> Subject:
         return self.stored.subject
 
-    @functools.cached_property
-    def summary(self) -> QuantSummary | None:
-        return None if self.run is None else QuantSummary(self.run)
-
     @property
     def state(self) -> str:
         return sanitize(self.stored.state.replace("_", " "))
@@ -107,23 +102,22 @@ class ListedRun(Record, dict=True):
         return self.stored.state == Outcome.COMPLETED
 
     def text(self, key: str) -> str:
-        summary = self.summary
-        return UNKNOWN if summary is None else figure_of(key).text(summary)
+        return UNKNOWN if self.run is None else figure_of(key).text(self.run)
 
     @property
     def note(self) -> str:
         """Return the run's answer if no column has it, and its problems. Printable."""
-        run, summary = self.run, self.summary
-        if run is None or summary is None or self.problem:
+        run = self.run
+        if run is None or self.problem:
             return self.problem
         has_answer = any(self.text(key) != UNKNOWN for key in ANSWERS)
         if not run.is_complete or has_answer:
-            return note(summary)
+            return note(run)
         try:
             answer = presenter_of(run.head.kind).ending(run)
         except GgbenchError as error:
             answer = sanitize(error.message)
-        return "; ".join(filter(None, (answer, note(summary))))
+        return "; ".join(filter(None, (answer, note(run))))
 
 
 def runs_named(store: Store, model: str, limit: int = -1) -> tuple[tuple[StoredRun, ...], int]:
@@ -148,13 +142,13 @@ def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:
 def _measured(key: str, priority: int = 5) -> Figure[Any]:
     figure: Figure[Any] = figure_of(key)
 
-    def get(run: ListedRun) -> Value:
-        return None if run.summary is None else figure.get(run.summary)
+    def get(listed: ListedRun) -> Value:
+        return None if listed.run is None else figure.get(listed.run)
 
     return replace(
         figure,
         get=get,
-        mark=lambda run: "" if run.summary is None else figure.mark(run.summary),
+        mark=lambda listed: "" if listed.run is None else figure.mark(listed.run),
         priority=priority,
     )
 
@@ -228,44 +222,44 @@ def results_answer(runs: Sequence[ListedRun], n_runs: int, model: str | None = N
 
 
 class SavedRun(Record):
-    summary: QuantSummary
+    run: Run
     samples: StoredSamples
     observations: Sequence[object] = ()
 
     @classmethod
-    def of(cls, store: Store, summary: QuantSummary) -> SavedRun:
-        assert summary.run.run_id is not None
-        stored = store.load_run(summary.run.run_id)
+    def of(cls, store: Store, run: Run) -> SavedRun:
+        assert run.run_id is not None
+        stored = store.load_run(run.run_id)
         recording = read_observations(store, stored)
         bodies = [each.body for each in recording.observations]
-        return cls(summary, store.load_samples(stored.run_id), bodies)
+        return cls(run, store.load_samples(stored.run_id), bodies)
 
     @classmethod
     def stored(cls, store: Store, stored: StoredRun) -> SavedRun:
-        return cls.of(store, QuantSummary(read_run(store, stored)))
+        return cls.of(store, read_run(store, stored))
 
     @property
     def run_id(self) -> int | None:
-        return self.summary.run.run_id
+        return self.run.run_id
 
 
 def saved_figures(runs: Sequence[SavedRun]) -> tuple[LineChart, ...]:
-    return line_charts_of([one.summary.run.head.kind for one in runs], plotted_runs(runs))
+    return line_charts_of([one.run.head.kind for one in runs], plotted_runs(runs))
 
 
 def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:
-    names = unambiguous_names([one.summary for one in runs])
+    names = unambiguous_names([one.run for one in runs])
     return tuple(
         PlottedRun(
             name,
             one.samples.position,
             one.samples.step_ns,
-            one.summary.fit,
-            one.summary.limit,
+            one.run.fit,
+            one.run.limit,
             one.observations,
             one.samples.lengths,
-            one.summary.run.head.settings,
-            one.summary.run.result,
+            one.run.head.settings,
+            one.run.result,
         )
         for name, one in zip(names, runs, strict=True)
     )

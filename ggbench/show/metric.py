@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.record import Record
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.run import Run
 from ggbench.show.figure import Figure, bounded_text, is_bound, reader
 from ggbench.show.run_figures import FIGURES, estimate, unsteady_mark
 from ggbench.stats.intervals import Estimate, Interval
@@ -24,7 +24,7 @@ BOUND = "only a bound"
 
 Concern = Literal["", "speed", "memory", "quality"]
 """Quantity limited by an option of `ggbench compare`; empty if none."""
-RunFigure: TypeAlias = Figure[QuantSummary]
+RunFigure: TypeAlias = Figure[Run]
 
 
 class Metric(Record):
@@ -43,13 +43,13 @@ class Metric(Record):
     """Share, either way, within which the whole interval of a ratio must lie to say that there is no difference."""
     difference: Callable[[float], str] | None = None
     """Describes a difference; None for one that is stated as a ratio."""
-    basis: Callable[[QuantSummary], object] = lambda summary: None
+    basis: Callable[[Run], object] = lambda run: None
     """Conditions that must be equal for values to be comparable."""
     other_basis: str = ""
     """Why values are not compared if the basis differs."""
-    unfit: Callable[[QuantSummary], str] = lambda summary: ""
+    unfit: Callable[[Run], str] = lambda run: ""
     """Why the value of a run is not compared; empty if it is."""
-    paired: Callable[[QuantSummary, QuantSummary], Sequence[float]] | None = None
+    paired: Callable[[Run, Run], Sequence[float]] | None = None
     """Logarithms of the ratios of two runs, one for each chunk of a text that both scored; None for independent
     runs.
     """
@@ -58,30 +58,30 @@ class Metric(Record):
     def key(self) -> str:
         return self.figure.key
 
-    def value(self, summary: QuantSummary) -> float | None:
-        found = self.figure.get(summary)
+    def value(self, run: Run) -> float | None:
+        found = self.figure.get(run)
         if isinstance(found, Estimate):
             return None if self.is_timed and is_bound(found) else found.value
         return found if isinstance(found, int | float) else None
 
-    def ci95(self, summary: QuantSummary) -> Interval | None:
+    def ci95(self, run: Run) -> Interval | None:
         """Return the interval, that of a whole number without width; None if unknown, or if it is not compared."""
-        found = self.figure.get(summary)
-        if self.left_out(summary):
+        found = self.figure.get(run)
+        if self.left_out(run):
             return None
         if isinstance(found, Estimate):
             return found.low, found.high
         return (found, found) if isinstance(found, int) else None
 
-    def left_out(self, summary: QuantSummary) -> str:
+    def left_out(self, run: Run) -> str:
         """Return why the value is not compared; empty if it is, or if it is unknown."""
-        found = self.figure.get(summary)
+        found = self.figure.get(run)
         if found is None:
             return ""
-        if isinstance(found, Estimate) and self.value(summary) is None:
+        if isinstance(found, Estimate) and self.value(run) is None:
             return BOUND
         has_interval = isinstance(found, Estimate | int)
-        return self.unfit(summary) or ("" if has_interval or self.is_timed else NO_INTERVAL)
+        return self.unfit(run) or ("" if has_interval or self.is_timed else NO_INTERVAL)
 
 
 def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
@@ -96,48 +96,48 @@ def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 def _either(one: Metric, other: Metric) -> Metric:
     """Return a metric that uses `one` for a run with a value for it, else `other`."""
 
-    def of(summary: QuantSummary) -> Metric:
-        return other if one.figure.get(summary) is None else one
+    def of(run: Run) -> Metric:
+        return other if one.figure.get(run) is None else one
 
     figure = replace(
         one.figure,
-        get=lambda summary: of(summary).figure.get(summary),
-        mark=lambda summary: of(summary).figure.mark(summary),
+        get=lambda run: of(run).figure.get(run),
+        mark=lambda run: of(run).figure.mark(run),
     )
     return replace(
         one,
         figure=figure,
-        basis=lambda summary: of(summary).basis(summary),
-        unfit=lambda summary: of(summary).unfit(summary),
+        basis=lambda run: of(run).basis(run),
+        unfit=lambda run: of(run).unfit(run),
     )
 
 
-def vary(value: Callable[[QuantSummary], object], summaries: Iterable[QuantSummary]) -> bool:
-    return len({value(summary) for summary in summaries} - {None}) > 1
+def vary(value: Callable[[Run], object], runs: Iterable[Run]) -> bool:
+    return len({value(run) for run in runs} - {None}) > 1
 
 
 _OTHER_LENGTHS = "different lengths"
 
 
-def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+def decode_metrics(runs: Sequence[Run]) -> tuple[Metric, ...]:
     """Return speed, also at each depth, W, B, memory, percentiles, and prompts read by several runs."""
-    depths = map(_at_depth, sorted({each.n_depth for summary in summaries for each in summary.depths}))
-    lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
+    depths = map(_at_depth, sorted({each.n_depth for run in runs for each in run.depths}))
+    lengths = [prefill.n_prompt for run in runs for prefill in run.prefills if not prefill.n_depth]
     shared = sorted({length for length in lengths if lengths.count(length) > 1})
     prompts = map(_prefill, shared)
-    return (*depths, _SPEED, *prompts, B, W_BEFORE, W, memory_metric(summaries), *_LATENCIES, _TOGETHER)
+    return (*depths, _SPEED, *prompts, B, W_BEFORE, W, memory_metric(runs), *_LATENCIES, _TOGETHER)
 
 
-def decoded_lengths(summary: QuantSummary) -> object:
+def decoded_lengths(run: Run) -> object:
     """Return the conditions of speed: tokens of prompt and decode, and depths; None without a decode."""
-    depths = getattr(summary.run.head.settings, "depths", ())
-    return summary.decode and (summary.n_gen, summary.decode.n_prompt, depths)
+    depths = getattr(run.head.settings, "depths", ())
+    return run.decode and (run.n_gen, run.decode.n_prompt, depths)
 
 
 def speed_metric(
     key: str,
     topic: str,
-    get: Callable[[QuantSummary], Estimate | float | None],
+    get: Callable[[Run], Estimate | float | None],
     **more: Any,  # noqa: ANN401 - members
 ) -> Metric:
     """Return a metric in tokens/s."""
@@ -148,10 +148,8 @@ def speed_metric(
 
 
 def _prefill(n_prompt: int) -> Metric:
-    def speed(summary: QuantSummary) -> Estimate | float | None:
-        found = next(
-            (each for each in summary.prefills if (each.n_prompt, each.n_depth) == (n_prompt, 0)), None
-        )
+    def speed(run: Run) -> Estimate | float | None:
+        found = next((each for each in run.prefills if (each.n_prompt, each.n_depth) == (n_prompt, 0)), None)
         return None if found is None else estimate(found.tok_s, found.tok_s_ci95)
 
     return speed_metric(f"prefill_{n_prompt}", f"prefill {n_prompt:,}", speed)
@@ -172,17 +170,17 @@ _LATENCIES = tuple(_timed(key, **_LENGTHS) for key in ("p50_ms", "p99_ms"))
 _TOGETHER = _timed("tok_s_together")
 
 
-def memory_metric(summaries: Iterable[QuantSummary]) -> Metric:
+def memory_metric(runs: Iterable[Run]) -> Metric:
     """Return the memory that the processes took at most, or that of the buffers unless all peaks are known.
 
     Weights on GPUs are not in the process's resident memory, and a file repacked for the CPU is in memory twice.
     """
-    has_peaks = all(each.memory.peak_bytes and not each.memory.weights_on_gpu for each in summaries)
+    has_peaks = all(each.memory.peak_bytes and not each.memory.weights_on_gpu for each in runs)
     return replace(_MEMORY, figure=_PEAK) if has_peaks else _MEMORY
 
 
-def _peak(summary: QuantSummary) -> Estimate | None:
-    peak_bytes = summary.memory.peak_bytes
+def _peak(run: Run) -> Estimate | None:
+    peak_bytes = run.memory.peak_bytes
     return (
         None if peak_bytes is None else Estimate(peak_bytes, peak_bytes / _PEAK_ERROR, peak_bytes * _PEAK_ERROR)
     )
@@ -195,11 +193,11 @@ _PEAK = replace(
 )
 
 
-def _why_no_memory(summary: QuantSummary) -> str:
+def _why_no_memory(run: Run) -> str:
     """Return why the memory of a run is not compared: it ended early or had several contexts."""
-    if summary.outcome is not Outcome.COMPLETED:
+    if run.outcome is not Outcome.COMPLETED:
         return "not completed"
-    return summary.run.result.no_one_memory if summary.run.result else NO_INTERVAL
+    return run.result.no_one_memory if run.result else NO_INTERVAL
 
 
 _MEMORY = Metric(
@@ -208,7 +206,7 @@ _MEMORY = Metric(
     "memory",
     "less",
     difference=format_bytes,
-    basis=lambda summary: None if _why_no_memory(summary) else summary.memory.n_ctx,
+    basis=lambda run: None if _why_no_memory(run) else run.memory.n_ctx,
     other_basis="different n_ctx",
     unfit=_why_no_memory,
 )
@@ -218,9 +216,9 @@ DEPTH = "tok_s_d"
 """Beginning of the keys of speeds at a depth."""
 
 
-def speed_at(depth: int, summary: QuantSummary) -> Estimate | float | None:
+def speed_at(depth: int, run: Run) -> Estimate | float | None:
     """Return the speed that a decode measured at a depth; None if it did not."""
-    found = next((each for each in summary.depths if each.n_depth == depth), None)
+    found = next((each for each in run.depths if each.n_depth == depth), None)
     return None if found is None else estimate(found.tok_s, found.tok_s_ci95)
 
 

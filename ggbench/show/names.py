@@ -21,7 +21,7 @@ from ggbench.show.words import say
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
-    from ggbench.runs.summary import QuantSummary
+    from ggbench.runs.run import Run
 
 
 _PATH_STARTS = ("/", "./", "../", "~")
@@ -142,19 +142,19 @@ def models_title(subjects: Sequence[Subject]) -> str:
     return ", ".join(models) if len(models) <= _NAMED_MODELS else f"{len(models)} models"
 
 
-def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+def unambiguous_names(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return `short_names`, adding the run's number to duplicates. Printable."""
-    names = short_names(summaries)
+    names = short_names(runs)
     return tuple(
         name if run_id is None or names.count(name) == 1 else f"{name} (run {run_id})"
-        for name, run_id in zip(names, (summary.run.run_id for summary in summaries), strict=True)
+        for name, run_id in zip(names, (run.run_id for run in runs), strict=True)
     )
 
 
-def column_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+def column_names(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return `unambiguous_names`, with engines in place of numbers for runs of one quant by different engines."""
-    names, short = list(unambiguous_names(summaries)), short_names(summaries)
-    engines = engine_names([summary.setup for summary in summaries])
+    names, short = list(unambiguous_names(runs)), short_names(runs)
+    engines = engine_names([run.setup for run in runs])
     for index, name in enumerate(short):
         same = [engine for engine, other in zip(engines, short, strict=True) if other == name]
         if len(set(same)) == len(same) > 1:
@@ -162,12 +162,12 @@ def column_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def short_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+def short_names(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the shortest form that distinguishes all files: quant, model or both. Printable.
 
     Only the quant if the model is the same everywhere, so that every model is named.
     """
-    subjects = [summary.subject for summary in summaries]
+    subjects = [run.subject for run in runs]
     models, names = model_names(subjects), quant_names(subjects)
     quants = tuple(sanitize(subject.quant) for subject in subjects)
     if len(set(models)) == 1 and len(set(quants)) > 1:

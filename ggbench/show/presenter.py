@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Facts
 from ggbench.show.charts import LineChart, PlottedRun
@@ -36,9 +35,9 @@ class Presenter(abc.ABC):
     has_samples: ClassVar[bool] = True
     """Whether runs have timed steps to plot, export and compare with published rows."""
 
-    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = ()
+    figures: ClassVar[tuple[Figure[Run], ...]] = ()
     """Figures of its runs besides those that all kinds share."""
-    headline: ClassVar[Figure[QuantSummary] | None] = None
+    headline: ClassVar[Figure[Run] | None] = None
     """Its answer in lists of runs; None if their other columns have it."""
     differences: ClassVar[Mapping[str, tuple[RunFigure, ...]]] = {}
     """Differences between runs besides file, config and environment, by topic."""
@@ -72,13 +71,13 @@ class Presenter(abc.ABC):
         """Return figures with a curve for each run, in order; empty for a run of another kind."""
         return ()
 
-    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[LineChart, ...]:
+    def charts(self, runs: Sequence[Run], names: Sequence[str]) -> tuple[LineChart, ...]:
         """Return the charts of a report besides `line_charts`; runs may be of other kinds, and charts empty."""
         return ()
 
-    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    def metrics(self, runs: Sequence[Run]) -> tuple[Metric, ...]:
         """Return the metrics for comparing runs; they have no value for runs of other kinds."""
-        return (memory_metric(summaries),)
+        return (memory_metric(runs),)
 
     def longer(self, runs: Sequence[Run]) -> str:
         """Return the command that measures equally much and more than these runs, whose numbers do not depend on time;
@@ -86,7 +85,7 @@ class Presenter(abc.ABC):
         """
         return ""
 
-    def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    def caveats(self, runs: Sequence[Run]) -> tuple[str, ...]:
         """Return a line for each number that does not measure the same thing in all runs."""
         return ()
 
@@ -94,7 +93,7 @@ class Presenter(abc.ABC):
         """Return the answer in a few words for a list; empty if other columns have it. Printable."""
         if self.headline is None:
             return ""
-        text = self.headline.text(QuantSummary(run))
+        text = self.headline.text(run)
         return "" if text == UNKNOWN else f"{self.headline.header} {text} {self.headline.unit}".rstrip()
 
     def has_details(self, run: Run) -> bool:
@@ -114,22 +113,20 @@ def line_charts_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Li
     return tuple({figure.key: figure for figure in found if not figure.is_empty}.values())
 
 
-def charts_of(
-    kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Sequence[str]
-) -> tuple[LineChart, ...]:
+def charts_of(kinds: Iterable[str], runs: Sequence[Run], names: Sequence[str]) -> tuple[LineChart, ...]:
     """Return the non-empty charts of runs of these kinds, each once. Raises StoreError."""
-    found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(summaries, names)]
+    found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(runs, names)]
     return tuple({chart.key: chart for chart in found if not chart.is_empty}.values())
 
 
-def metrics_of(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+def metrics_of(kinds: Iterable[str], runs: Sequence[Run]) -> tuple[Metric, ...]:
     """Return the metrics for comparing runs of these kinds, each once. Raises StoreError."""
-    return joined(metric for kind in dict.fromkeys(kinds) for metric in presenter_of(kind).metrics(summaries))
+    return joined(metric for kind in dict.fromkeys(kinds) for metric in presenter_of(kind).metrics(runs))
 
 
-def own_caveats(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> list[str]:
+def own_caveats(kinds: Iterable[str], runs: Sequence[Run]) -> list[str]:
     """Return the caveats of these kinds, each once. Raises StoreError."""
-    found = [line for kind in dict.fromkeys(kinds) for line in presenter_of(kind).caveats(summaries)]
+    found = [line for kind in dict.fromkeys(kinds) for line in presenter_of(kind).caveats(runs)]
     return list(dict.fromkeys(found))
 
 
@@ -149,16 +146,16 @@ def presenters() -> tuple[Presenter, ...]:
     return tuple(map(presenter_of, plugin_names("ggbench.experiments", "show")))
 
 
-def figure_of(key: str) -> Figure[QuantSummary]:
+def figure_of(key: str) -> Figure[Run]:
     """Return a figure by its key; loads the experiments only if one of them defines it."""
     return FIGURES.get(key) or all_figures()[key]
 
 
-def all_figures() -> Mapping[str, Figure[QuantSummary]]:
+def all_figures() -> Mapping[str, Figure[Run]]:
     """Return every figure of a run by its key, in the order of a CSV file."""
     return _figures(plugin_names("ggbench.experiments", "show"))
 
 
 @functools.cache
-def _figures(kinds: Sequence[str]) -> Mapping[str, Figure[QuantSummary]]:
+def _figures(kinds: Sequence[str]) -> Mapping[str, Figure[Run]]:
     return FIGURES | {each.key: each for kind in kinds for each in presenter_of(kind).figures}

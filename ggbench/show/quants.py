@@ -12,7 +12,6 @@ from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.runs.run import STILL_RUNNING, Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside, speed_beside
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import (
@@ -63,9 +62,9 @@ _TIME = member("prefill_ms", "time", format_ms, unit="ms", better="less")
 _TIMINGS = member("repeat", "timings", priority=1)
 
 
-def speed_in(summary: QuantSummary) -> Figure[PrefillSpeed | DepthSpeed]:
+def speed_in(run: Run) -> Figure[PrefillSpeed | DepthSpeed]:
     """Return the figure of a speed of this run, marked if the run was disturbed."""
-    mark = unsteady_mark(summary)
+    mark = unsteady_mark(run)
     return Figure("tok_s", "speed", _speed, bounded_text, "tok/s", better="more", mark=lambda each: mark)
 
 
@@ -73,12 +72,12 @@ def _speed(each: PrefillSpeed | DepthSpeed) -> Estimate | float | None:
     return estimate(each.tok_s, each.tok_s_ci95)
 
 
-def speed_parts(summary: QuantSummary) -> list[Part]:
+def speed_parts(run: Run) -> list[Part]:
     """Return the speeds at depths and those of prompts."""
-    speed = speed_in(summary)
+    speed = speed_in(run)
     return [
-        Table((member("n_depth", "depth", unit="tokens"), speed, _TIMINGS), summary.depths),
-        Table((*_PROMPT, speed, _TIME, _TIMINGS), summary.prefills),
+        Table((member("n_depth", "depth", unit="tokens"), speed, _TIMINGS), run.depths),
+        Table((*_PROMPT, speed, _TIME, _TIMINGS), run.prefills),
     ]
 
 
@@ -108,91 +107,88 @@ def memory_parts(memory: Memory) -> list[Part]:
 
 def _quant_answer(run: Run, text: str) -> Answer:
     """Return the answer of a decode or a prefill, with all other figures behind it."""
-    summary = QuantSummary(run)
-    command = (
-        "" if run.run_id is None or summary.latency is None else f"ggbench results show {run.run_id} --plot"
-    )
+    command = "" if run.run_id is None or run.latency is None else f"ggbench results show {run.run_id} --plot"
     notes = twin_notes([run.subject])
     why: list[Part] = [
-        Facts(_model(summary), "Model"),
-        *memory_parts(summary.memory),
-        Facts(_facts("b_ratio w_ratio b_w16_ms", summary), "Latency"),
+        Facts(_model(run), "Model"),
+        *memory_parts(run.memory),
+        Facts(_facts("b_ratio w_ratio b_w16_ms", run), "Latency"),
         Facts(serving_facts(run), "Server"),
-        Facts(_limit(summary), "Limit by memory bandwidth"),
-        Facts(_gpu(summary), "GPU while timing"),
+        Facts(_limit(run), "Limit by memory bandwidth"),
+        Facts(_gpu(run), "GPU while timing"),
     ]
-    parts = [*speed_parts(summary), *([latency_facts(summary)] if run.head.kind == "decode" else ())]
+    parts = [*speed_parts(run), *([latency_facts(run)] if run.head.kind == "decode" else ())]
     ended = run.reason if run.reason == STILL_RUNNING else run.outcome.text
     named = f"{quant_name(run.subject)}: {text or ended}."
     return run_answer(run, Answer(named, command, parts, notes, why))
 
 
-def _facts(keys: str, summary: QuantSummary) -> list[tuple[str, str]]:
+def _facts(keys: str, run: Run) -> list[tuple[str, str]]:
     """Return shared figures that a run has, by their keys."""
-    return facts_of(figures(keys), summary)
+    return facts_of(figures(keys), run)
 
 
-def latency_facts(summary: QuantSummary) -> Facts:
+def latency_facts(run: Run) -> Facts:
     """Return what a decode measured besides its speed."""
-    fit = summary.fit
+    fit = run.fit
     w = [] if fit is None or fit.is_nothing else [("W", f"{w_text(fit)} tokens/ms")]
-    others = _facts("p50_ms p99_ms prefill_ms memory_bytes peak_bytes", summary)
-    return Facts([*_facts("b_ms", summary), *w, *others])
+    others = _facts("p50_ms p99_ms prefill_ms memory_bytes peak_bytes", run)
+    return Facts([*_facts("b_ms", run), *w, *others])
 
 
-def _model(summary: QuantSummary) -> list[tuple[str, str]]:
-    subject, setup, memory = summary.subject, summary.setup, summary.memory
+def _model(run: Run) -> list[tuple[str, str]]:
+    subject, setup, memory = run.subject, run.setup, run.memory
     n_batch, n_ubatch = memory.n_batch or setup.n_batch, memory.n_ubatch or setup.n_ubatch
     return [
         ("file", subject.file),
         ("quant", say("run.quant_from_name") if subject.is_quant_from_name else ""),
-        *_facts("source file_bytes n_params bpw", summary),
-        *_facts("n_ctx n_prompt n_gen repeat max_n_ctx", summary),
+        *_facts("source file_bytes n_params bpw", run),
+        *_facts("n_ctx n_prompt n_gen repeat max_n_ctx", run),
         ("KV cache", ", ".join(setup.cache_types or ())),
-        *_facts("kv_bytes_per_token flash_attn", summary),
+        *_facts("kv_bytes_per_token flash_attn", run),
         ("batches", f"n_batch {n_batch}, n_ubatch {n_ubatch}" if n_batch else ""),
         ("options", shlex.join(config_options(setup, without=("n_ctx",)))),
     ]
 
 
-def _limit(summary: QuantSummary) -> list[tuple[str, str]]:
-    source = summary.limit.bandwidth_source if summary.limit else ""
-    return [*_facts("bandwidth_bytes_per_s limit_w_tokens_per_ms limit_b_ms", summary), ("from", source)]
+def _limit(run: Run) -> list[tuple[str, str]]:
+    source = run.limit.bandwidth_source if run.limit else ""
+    return [*_facts("bandwidth_bytes_per_s limit_w_tokens_per_ms limit_b_ms", run), ("from", source)]
 
 
 _GPU = "gpu_temperature_max_c gpu_sm_clock_min_mhz gpu_power_mean_w gpu_energy_per_token_mj gpu_throttle"
 
 
-def _gpu(summary: QuantSummary) -> list[tuple[str, str]]:
-    use = summary.gpu_use
+def _gpu(run: Run) -> list[tuple[str, str]]:
+    use = run.gpu_use
     if use is None:
         return []
     peak = "" if use.worker_bytes is None else format_bytes(use.worker_bytes)
     return [
-        *_facts(_GPU, summary),
+        *_facts(_GPU, run),
         ("peak memory", peak),
         ("other programs", name_processes(use.other_processes or ())),
     ]
 
 
-def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
+def bench_answer(runs: Sequence[Run]) -> Answer:
     """Return several quants side by side, with the one that stands out."""
-    subjects = [summary.subject for summary in summaries]
+    subjects = [run.subject for run in runs]
     labels = row_labels(subjects)
-    unsteady = unsteady_note(labels, summaries)
-    notes = [*shared(labels, map("; ".join, map(caveats, summaries))), unsteady, *twin_notes(subjects)]
-    depths = sorted({each.n_depth for summary in summaries for each in summary.depths})
+    unsteady = unsteady_note(labels, runs)
+    notes = [*shared(labels, map("; ".join, map(caveats, runs))), unsteady, *twin_notes(subjects)]
+    depths = sorted({each.n_depth for run in runs for each in run.depths})
     speeds = list(map(_speed_at, depths)) or [FIGURES["tok_s"]]
-    front = (*rows_of(summaries), *speeds, *_FRONT)
-    table = Table(front, summaries, style=lambda row: "" if row.run.is_complete else "dim")
-    sizes = Table((*rows_of(summaries), *_BEHIND), summaries)
+    front = (*rows_of(runs), *speeds, *_FRONT)
+    table = Table(front, runs, style=lambda row: "" if row.is_complete else "dim")
+    sizes = Table((*rows_of(runs), *_BEHIND), runs)
     where = say("bench.at_depth", depth=depths[-1]) if depths else ""
-    disturbed = Facts([(label, row.unsteady) for label, row in zip(labels, summaries, strict=True)], "Unsteady")
-    text, command = _standing_out(speeds[-1], where, summaries, labels)
+    disturbed = Facts([(label, row.unsteady) for label, row in zip(labels, runs, strict=True)], "Unsteady")
+    text, command = _standing_out(speeds[-1], where, runs, labels)
     return Answer(text, command, [table], notes, [sizes, disturbed])
 
 
-def _speed_at(depth: int) -> Figure[QuantSummary]:
+def _speed_at(depth: int) -> Figure[Run]:
     return replace(
         FIGURES["tok_s"],
         key=f"{DEPTH}{depth}",
@@ -209,19 +205,19 @@ _BEHIND = figures(
 
 
 def _standing_out(
-    speed: Figure[QuantSummary], where: str, summaries: Sequence[QuantSummary], labels: Sequence[str]
+    speed: Figure[Run], where: str, rows: Sequence[Run], labels: Sequence[str]
 ) -> tuple[str, str]:
     """Return which quant was the fastest, of one run each and so no verdict, and the command that gives one.
 
     Unless all speeds are known, and not only bounds, there is no text.
     """
     metric = Metric(speed, is_timed=True)
-    found = zip(labels, summaries, strict=True)
-    timed = [(metric.value(row) or 0.0, label, row) for label, row in found if row.run.is_complete]
+    found = zip(labels, rows, strict=True)
+    timed = [(metric.value(row) or 0.0, label, row) for label, row in found if row.is_complete]
     if len(timed) < 2 or not all(value for value, *_ in timed):
-        return "", compare_command([row.run for *_, row in timed])
+        return "", compare_command([row for *_, row in timed])
     (best, label, row), (second, other, beaten), *_ = sorted(timed, key=lambda each: -each[0])
-    runs, ratio = (row.run, beaten.run), best / second
+    runs, ratio = (row, beaten), best / second
     text = say("bench.fastest", quant=label, other=other, speed=speed.text(row), ratio=ratio, where=where)
     return text, in_turns(runs) or compare_command(runs)
 
@@ -236,22 +232,21 @@ class QuantPresenter(Presenter):
         sizes = sorted({n_seqs for run in runs for n_seqs in batch_sizes(run)}) or [1]
         return tuple(latency_figure(runs, n_seqs) for n_seqs in sizes)
 
-    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[LineChart, ...]:
-        return (prompt_speed(summaries, names),)
+    def charts(self, runs: Sequence[Run], names: Sequence[str]) -> tuple[LineChart, ...]:
+        return (prompt_speed(runs, names),)
 
-    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        return decode_metrics(summaries)
+    def metrics(self, runs: Sequence[Run]) -> tuple[Metric, ...]:
+        return decode_metrics(runs)
 
-    def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-        is_other = vary(decoded_lengths, summaries)
+    def caveats(self, runs: Sequence[Run]) -> tuple[str, ...]:
+        is_other = vary(decoded_lengths, runs)
         return ("different lengths: p50, p99 and tok/s are over different positions",) if is_other else ()
 
     def details(self, run: Run) -> Answer:
         return _quant_answer(run, self.answer(run))
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        return bench_answer([QuantSummary(run) for run in runs])
+        return bench_answer(runs)
 
     def beside(self, run: Run) -> Sequence[Beside] | None:
-        summary = QuantSummary(run)
-        return [speed_beside(summary)] if summary.decode is not None or summary.prefills else None
+        return [speed_beside(run)] if run.decode is not None or run.prefills else None

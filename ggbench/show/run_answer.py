@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.run import STILL_RUNNING, Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Command, Facts
 from ggbench.show.machine import environment_facts
 from ggbench.show.run_figures import unsteady_note
@@ -30,7 +29,7 @@ def run_answer(run: Run, answer: Answer) -> Answer:
     ended = run.reason if run.is_complete or run.reason == STILL_RUNNING else run.outcome.because(run.reason)
     notes = [
         "" if ended in answer.text else sanitize(ended),
-        unsteady_note([""], [QuantSummary(run)]),
+        unsteady_note([""], [run]),
         *answer.notes,
         "" if run.run_id is None else f"run {run.run_id}",
     ]

@@ -11,7 +11,6 @@ from ggbench.machine.records import MachineReading
 from ggbench.models.published.selection import NearRow
 from ggbench.record import Record
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.document import Document, rows_document
 from ggbench.show.figure import Figure, figure_values, figures_type
 from ggbench.show.run_figures import FIGURES, figures
@@ -21,14 +20,14 @@ class RunDocuments(Record, dict=True):
     """The documents of a kind of runs: their figures by key, and under `run` the whole record."""
 
     kind: str
-    own: tuple[Figure[QuantSummary], ...]
+    own: tuple[Figure[Run], ...]
     """Figures besides those of the file and of every run."""
     about: str
     takes_several: bool = False
     """Whether its command measures several quants."""
 
     @property
-    def figures(self) -> tuple[Figure[QuantSummary], ...]:
+    def figures(self) -> tuple[Figure[Run], ...]:
         return tuple({each.key: each for each in (*_FILE, *self.own, *_ENDING)}.values())
 
     @cached_property
@@ -49,12 +48,12 @@ class RunDocuments(Record, dict=True):
 
     def value(self, run: Run, **more: object) -> dict[str, object]:
         """Return the members of a run's document."""
-        return figure_values(self.figures, QuantSummary(run)) | {"run": run} | more
+        return figure_values(self.figures, run) | {"run": run} | more
 
 
 _PROVENANCE = replace(FIGURES["source"], key="provenance")
-_REASON = Figure[QuantSummary](
-    "reason", "reason", lambda summary: summary.run.reason or None, meaning="Why the run did not complete."
+_REASON = Figure[Run](
+    "reason", "reason", lambda run: run.reason or None, meaning="Why the run did not complete."
 )
 _FILE = (
     *figures("model quant file"),
@@ -79,6 +78,6 @@ BENCH = several_document(
 )
 
 
-def bench_row(summary: QuantSummary, **more: object) -> dict[str, object]:
+def bench_row(run: Run, **more: object) -> dict[str, object]:
     """Return a row of `BENCH`."""
-    return figure_values(MEASURED, summary) | {"run": summary.run} | more
+    return figure_values(MEASURED, run) | {"run": run} | more

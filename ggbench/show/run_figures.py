@@ -11,8 +11,7 @@ from typing import Any, Protocol, TypeVar
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
-from ggbench.runs.run import others_text
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.run import Run, others_text
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.figure import Figure, bounded_text, interval_key, reader
 from ggbench.show.glossary import UNSTEADY
@@ -83,18 +82,18 @@ def rows_of(
     return (quant,) if len(set(names)) == 1 else (model, quant)
 
 
-def note(summary: QuantSummary) -> str:
+def note(run: Run) -> str:
     """Return the caveats of a row, and what disturbed it."""
-    disturbance = [f"unsteady: {sanitize(summary.unsteady)}"] if summary.unsteady else []
-    return "; ".join([*caveats(summary), *disturbance])
+    disturbance = [f"unsteady: {sanitize(run.unsteady)}"] if run.unsteady else []
+    return "; ".join([*caveats(run), *disturbance])
 
 
-def caveats(summary: QuantSummary) -> list[str]:
+def caveats(run: Run) -> list[str]:
     """Return why a row did not complete or, if it did, what is missing."""
-    if summary.outcome is not Outcome.COMPLETED:
-        return [sanitize(summary.run.reason) or summary.outcome.text]
-    found = [imported_text(summary.environment)]
-    decode, fit, n_gen = summary.decode, summary.fit, summary.n_gen
+    if run.outcome is not Outcome.COMPLETED:
+        return [sanitize(run.reason) or run.outcome.text]
+    found = [imported_text(run.environment)]
+    decode, fit, n_gen = run.decode, run.fit, run.n_gen
     if decode is not None and fit is not None and n_gen is not None and fit.is_nothing and not decode.depths:
         from ggbench.stats.linefit import fewest_samples
 
@@ -102,8 +101,8 @@ def caveats(summary: QuantSummary) -> list[str]:
         needed = fewest_samples(decode.n_prompt + 1, is_timed_again=is_timed_again)
         few = say("run.too_few", n_tokens=n_gen, needed=needed)
         found.append(few if n_gen < needed else say("run.bent"))
-    if summary.max_n_ctx_reason:
-        found.append(say("run.max_n_ctx", reason=summary.max_n_ctx_reason))
+    if run.max_n_ctx_reason:
+        found.append(say("run.max_n_ctx", reason=run.max_n_ctx_reason))
     return list(filter(None, found))
 
 
@@ -113,11 +112,11 @@ def imported_text(environment: Environment | None) -> str:
     return sanitize(f"imported: {imported.tool}, {imported.file}") if imported else ""
 
 
-def unsteady_mark(summary: QuantSummary) -> str:
-    return UNSTEADY if summary.unsteady else ""
+def unsteady_mark(run: Run) -> str:
+    return UNSTEADY if run.unsteady else ""
 
 
-def unsteady_note(names: Sequence[str], rows: Sequence[QuantSummary]) -> str:
+def unsteady_note(names: Sequence[str], rows: Sequence[Run]) -> str:
     """Return the footnote of the mark: which rows were disturbed and by what; empty if none was."""
     disturbed = {name: row for name, row in zip(names, rows, strict=True) if row.unsteady}
     busy, by_why = others_text(*(row.others_share for row in disturbed.values())), dict[str, list[str]]()
@@ -133,10 +132,10 @@ def unsteady_note(names: Sequence[str], rows: Sequence[QuantSummary]) -> str:
     return "; ".join(found)
 
 
-def _throttle(summary: QuantSummary) -> str | None:
-    if summary.gpu_use is None or summary.gpu_use.throttle is None:
+def _throttle(run: Run) -> str | None:
+    if run.gpu_use is None or run.gpu_use.throttle is None:
         return None
-    return sanitize(", ".join(each.reason for each in summary.gpu_use.throttle)) or "none"
+    return sanitize(", ".join(each.reason for each in run.gpu_use.throttle)) or "none"
 
 
 def _figure(
@@ -146,7 +145,7 @@ def _figure(
     path: str,
     priority: int = 5,
     **more: Any,  # noqa: ANN401 - as a figure's
-) -> Figure[QuantSummary]:
+) -> Figure[Run]:
     return Figure(key, header, reader(path), meaning=meaning, priority=priority, **more)
 
 
@@ -154,8 +153,8 @@ _percent = partial(_figure, form=format_percent)
 _bytes = partial(_figure, form=format_bytes)
 _ms = partial(_figure, form=format_ms, unit="ms")
 
-_ALL: tuple[Figure[QuantSummary], ...] = (
-    _figure("run_id", "run", "Number of the run in the store.", "run.run_id", 2, form=str),
+_ALL: tuple[Figure[Run], ...] = (
+    _figure("run_id", "run", "Number of the run in the store.", "run_id", 2, form=str),
     _figure("model", "model", "The model as given.", "subject.model", ESSENTIAL),
     _figure("quant", "quant", "How the weights are quantized.", "subject.quant", ESSENTIAL),
     _figure(
@@ -182,7 +181,7 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
     _figure("n_ctx", "n_ctx", "Length of the context.", "memory.n_ctx", 7),
     _figure(
         "max_n_ctx", "max n_ctx", "The largest context that works; `~` if not proven by a decode.", "max_n_ctx", 1,
-        better="more", mark=lambda summary: "" if summary.max_n_ctx_verified else "~",
+        better="more", mark=lambda run: "" if run.max_n_ctx_verified else "~",
     ),
     _figure("n_prompt", "n_prompt", "Tokens of prompt before a decode.", "decode.n_prompt", 9),
     _figure("n_gen", "n_gen", "Tokens decoded and timed in one repetition.", "n_gen", 6),
@@ -257,14 +256,14 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
         "outcome", "outcome", "How the run ended.", "outcome.value", 4, form=lambda outcome: outcome.replace("_", " "),
     ),
     Figure("note", "note", note, meaning="Why the run failed or is not trustworthy."),
-    _figure("command", "command", "Command that repeats the measurement.", "run.head.command", 9),
+    _figure("command", "command", "Command that repeats the measurement.", "head.command", 9),
 )  # fmt: skip
 
 FIGURES = {each.key: each for each in _ALL}
 """The figures shared by all kinds of runs, by key."""
 
 
-def figures(keys: str) -> tuple[Figure[QuantSummary], ...]:
+def figures(keys: str) -> tuple[Figure[Run], ...]:
     """Return shared figures by their keys."""
     return tuple(FIGURES[key] for key in keys.split())
 
@@ -277,11 +276,11 @@ def is_known(figure: Figure[_Row], rows: Iterable[_Row]) -> bool:
     return any(figure.get(row) not in (None, "") for row in rows)
 
 
-def _cache_type(index: int, key: str) -> Figure[QuantSummary]:
+def _cache_type(index: int, key: str) -> Figure[Run]:
     """Return the type of a KV cache; null for a server's model."""
 
-    def get(summary: QuantSummary) -> str | None:
-        types = summary.setup.cache_types
+    def get(run: Run) -> str | None:
+        types = run.setup.cache_types
         return None if types is None else types[index]
 
     return Figure(key, key, get, meaning=f"Type of the {key[-1].upper()} cache.")

@@ -18,7 +18,6 @@ from ggbench.engines.events import Memory
 from ggbench.machine.records import MachineReading
 from ggbench.runs.progress import Finished, ModelReady, Pace, PointMeasured, Progress, SamplesTimed, Working
 from ggbench.runs.run import DecodeTiming, Settings
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import PlottedRun
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LatencySummary, LineFit
 from ggbench.stats.linefit import fit_line
@@ -79,7 +78,7 @@ class LiveJob:
                 self.observations = (*self.observations, record.observation)
             case Finished():
                 self.working, self.doing, self.pace = None, "", Pace()
-                self._result = QuantSummary(record.run).decode
+                self._result = record.run.decode
 
     def _work(self, record: Working) -> None:
         self.working = record

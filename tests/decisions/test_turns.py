@@ -15,7 +15,6 @@ from ggbench.engines.endings import Outcome
 from ggbench.runs.run import DecodeTiming, Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.figure import Figure
 from ggbench.show.metric import Metric
 from ggbench.stats.turns import ordered, ratio_of_turns
@@ -24,16 +23,16 @@ from tests.fakes.measured import put_run, start
 MONDAY, MINUTE = datetime.fromisoformat("2026-11-16T09:00:00+00:00"), timedelta(minutes=1)
 
 
-def _ms(summary: QuantSummary) -> float | None:
-    return summary.run.result.prefill_ms if isinstance(summary.run.result, DecodeTiming) else None
+def _ms(summary: Run) -> float | None:
+    return summary.result.prefill_ms if isinstance(summary.result, DecodeTiming) else None
 
 
 TIME = Metric(Figure("ms", "ms", _ms, better="less"), is_timed=True)
 
 
-def _column(values: Sequence[float], starts: Sequence[timedelta], lasts: timedelta = MINUTE) -> list[QuantSummary]:
+def _column(values: Sequence[float], starts: Sequence[timedelta], lasts: timedelta = MINUTE) -> list[Run]:
     return [
-        QuantSummary(Run(
+        (Run(
             head=replace(start(), started_at=(MONDAY + at).isoformat()), outcome=Outcome.COMPLETED,
             finished_at=(MONDAY + at + lasts).isoformat(), result=DecodeTiming(25, 100, prefill_ms=value),
         ))
@@ -41,7 +40,7 @@ def _column(values: Sequence[float], starts: Sequence[timedelta], lasts: timedel
     ]  # fmt: skip
 
 
-def _ratio(columns: Sequence[Sequence[QuantSummary]]) -> Versus:
+def _ratio(columns: Sequence[Sequence[Run]]) -> Versus:
     """The first two of the columns."""
     return pairs_of(TIME, columns, [column_value(TIME, column) for column in columns])[0, 1]
 
@@ -96,7 +95,7 @@ def test_a_slow_third_may_come_between() -> None:
 def test_a_run_without_the_value_or_an_end_is_in_no_turn() -> None:
     one, other = _column(ONE, [n * MINUTE for n in (0, 6, 8, 14)]), _column(OTHER, [n * MINUTE for n in (2, 4, 10, 12)])
     for changed in ({"result": None}, {"finished_at": None}):
-        last = QuantSummary(replace(other[-1].run, **changed))
+        last = replace(other[-1], **changed)
         assert _ratio((one, [*other[:-1], last])).doubt == "few_turns"
 
 
@@ -104,5 +103,5 @@ def test_bench_compares_its_runs_with_the_times_of_the_store(tmp_path: Path) -> 
     with Store.open(tmp_path / "results.sqlite3") as store:
         run_id = put_run(store, start())
         live = replace(read_run(store, store.load_run(run_id)), head=start(), finished_at=None)
-        stored = comparing._as_stored(store, QuantSummary(live)).run
+        stored = comparing._as_stored(store, live)
     assert stored.head.started_at and stored.finished_at

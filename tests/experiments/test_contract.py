@@ -39,7 +39,6 @@ from ggbench.runs.run import Run, Settings
 from ggbench.runs.session import Base, RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer
 from ggbench.show.document import json_text
 from ggbench.show.listed_runs import SavedRun, saved_figures
@@ -145,7 +144,7 @@ def test_a_run_is_shown_drawn_and_compared(kind: str, make: Make, store: Store) 
     with make(kind, store) as (machine, job):
         runs = [finished(run_job(machine, job)) for _ in range(2)]
     check_shown(runs[0])
-    summaries = [QuantSummary(run) for run in runs]
+    summaries = list(runs)
     saved = [SavedRun.of(store, each) for each in summaries]
     assert metrics_of([kind], summaries)
     assert all(figure.curves for figure in saved_figures(saved))

@@ -15,7 +15,6 @@ from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Prob
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow
 from ggbench.stats.linefit import again_windows, fit_line
 from ggbench.stats.speed import summarize
@@ -122,25 +121,25 @@ def fill(path: Path) -> list[int]:
     return run_ids
 
 
-def with_run(summary: QuantSummary, **changes: object) -> QuantSummary:
-    return QuantSummary(replace(summary.run, **changes))
+def with_run(summary: Run, **changes: object) -> Run:
+    return replace(summary, **changes)
 
 
-def with_head(summary: QuantSummary, **changes: object) -> QuantSummary:
-    return with_run(summary, head=replace(summary.run.head, **changes))
+def with_head(summary: Run, **changes: object) -> Run:
+    return with_run(summary, head=replace(summary.head, **changes))
 
 
-def with_subject(summary: QuantSummary, **changes: object) -> QuantSummary:
+def with_subject(summary: Run, **changes: object) -> Run:
     return with_head(summary, subject=replace(summary.subject, **changes))
 
 
-def with_memory(summary: QuantSummary, **changes: object) -> QuantSummary:
+def with_memory(summary: Run, **changes: object) -> Run:
     return with_run(summary, memory=replace(summary.memory, **changes))
 
 
-def with_decode(summary: QuantSummary, **changes: object) -> QuantSummary:
-    assert isinstance(summary.run.result, DecodeResult)
-    return with_run(summary, result=replace(summary.run.result, **changes))
+def with_decode(summary: Run, **changes: object) -> Run:
+    assert isinstance(summary.result, DecodeResult)
+    return with_run(summary, result=replace(summary.result, **changes))
 
 
 def search_of(

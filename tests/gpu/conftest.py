@@ -26,12 +26,12 @@ from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve
+from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
-from ggbench.runs.summary import QuantSummary
 from tests.fakes.recorded import decode_job, runs_of
 
 Twin = Callable[[str, str], Target]
-Measure = Callable[..., QuantSummary]
+Measure = Callable[..., Run]
 Note = Callable[..., None]
 
 TIMEOUT_S = 600
@@ -74,10 +74,10 @@ def rig(gpu: Gpu) -> RunContext:
 
 @pytest.fixture
 def measure(rig: RunContext) -> Measure:
-    def run(target: Target, n_gen: int, **setup: object) -> QuantSummary:
+    def run(target: Target, n_gen: int, **setup: object) -> Run:
         job = decode_job(target, n_gen, LlamaConfig(**setup))  # type: ignore[arg-type]
         (run,) = runs_of(rig, job)
-        return QuantSummary(run)
+        return run
 
     return run
 

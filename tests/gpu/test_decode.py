@@ -6,7 +6,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.machine.gpus import gpu_bandwidth, visible_gpus
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Gpu
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.run import Run
 from tests.gpu.conftest import Measure, Note, Twin
 
 pytestmark = pytest.mark.gpu
@@ -16,14 +16,14 @@ LARGE = "qwen1.5-7b"
 N_GEN = 2000
 
 
-def gpu_weight_bytes(run: QuantSummary) -> int:
+def gpu_weight_bytes(run: Run) -> int:
     return sum(buffers.weight_bytes for buffers in run.memory.buffers if not buffers.is_host)
 
 
-def figures(run: QuantSummary) -> dict[str, object]:
+def figures(run: Run) -> dict[str, object]:
     fit, use, decode = run.fit, run.gpu_use, run.decode
     return {
-        "outcome": run.outcome.value, "reason": run.run.reason, "prefill_ms": decode and decode.prefill_ms,
+        "outcome": run.outcome.value, "reason": run.reason, "prefill_ms": decode and decode.prefill_ms,
         "w_tokens_per_ms": fit and fit.w_tokens_per_ms, "w_share_ratio": decode and decode.w_ratio,
         "b_ms": fit and fit.b_ms, "b_share_ratio": decode and decode.b_ratio,
         "p50_ms": run.latency and run.latency.p50_ms, "speed_tok_s": run.latency and run.latency.tok_s,
@@ -40,7 +40,7 @@ def test_cudas_device_is_one_of_nvmls(
     gpu: Gpu, twin: Twin, measure: Measure, note: Note, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = measure(twin(SMALL, "q4_k_m"), 16)
-    assert plain.outcome is Outcome.COMPLETED, plain.run.reason
+    assert plain.outcome is Outcome.COMPLETED, plain.reason
     assert gpu.uuid is not None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu.uuid)
     chosen = measure(twin(SMALL, "q4_k_m"), 16)
@@ -50,7 +50,7 @@ def test_cudas_device_is_one_of_nvmls(
         bandwidth_bytes_per_s=getattr(gpu_bandwidth(gpu), "bytes_per_s", None),
     )  # fmt: skip
     for run in (plain, chosen):
-        assert run.outcome is Outcome.COMPLETED, run.run.reason
+        assert run.outcome is Outcome.COMPLETED, run.reason
         assert run.gpu_use is not None and run.gpu_use.indices == (gpu.index,)
     assert [each.index for each in visible_gpus()] == [gpu.index]
 
@@ -75,7 +75,7 @@ def test_w_and_b_over_two_thousand_tokens(
         nvml_after=next((each for each in after if each.index == gpu.index), None),
     )
 
-    assert run.outcome is Outcome.COMPLETED, run.run.reason
+    assert run.outcome is Outcome.COMPLETED, run.reason
     assert run.decode is not None and run.decode.n_gen == N_GEN
     assert gpu_weight_bytes(run) > 0.5 * (run.subject.weight_bytes or 0)
     assert run.fit is not None and run.fit.b_ms is not None
@@ -88,7 +88,7 @@ def test_half_the_layers_on_the_gpu(twin: Twin, measure: Measure, note: Note) ->
     run = measure(twin(LARGE, "q4_k_m"), 200, n_gpu_layers=16)
     note(f"decode {LARGE} q4_k_m, 16 layers of 32 on the GPU", **figures(run))
 
-    assert run.outcome is Outcome.COMPLETED, run.run.reason
+    assert run.outcome is Outcome.COMPLETED, run.reason
     assert 0.2 < gpu_weight_bytes(run) / (run.subject.weight_bytes or 1) < 0.8
     assert run.limit is None
 
@@ -104,7 +104,7 @@ def test_a_quantized_cache_is_smaller(twin: Twin, measure: Measure, note: Note) 
         **figures(eight),
     )
 
-    assert eight.outcome is Outcome.COMPLETED, eight.run.reason
+    assert eight.outcome is Outcome.COMPLETED, eight.reason
     assert half.memory.kv_bytes and eight.memory.kv_bytes
     assert eight.memory.kv_bytes / half.memory.kv_bytes == pytest.approx(34 / 64, rel=0.01)
 
@@ -114,5 +114,5 @@ def test_flash_attention_is_what_was_asked_for(flash_attn: str, twin: Twin, meas
     run = measure(twin(LARGE, "q4_k_m"), N_GEN, flash_attn=flash_attn)
     note(f"decode {LARGE} q4_k_m, flash attention {flash_attn}", **figures(run))
 
-    assert run.outcome is Outcome.COMPLETED, run.run.reason
+    assert run.outcome is Outcome.COMPLETED, run.reason
     assert run.memory.flash_attn is (flash_attn == "on")

@@ -6,8 +6,8 @@ from ggbench.engines.contract import Prefill, Request
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
+from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
-from ggbench.runs.summary import QuantSummary
 from ggbench.units import GIB, MIB
 from tests.fakes.small_machine import context_of, search
 from tests.gpu.conftest import TIMEOUT_S, Measure, Note, Twin
@@ -52,9 +52,9 @@ def test_the_largest_context_has_a_certificate(
     assert found.first_fail_n_ctx is not None or found.max_n_ctx == found.plan.ceiling_n_ctx
 
 
-def assert_alive(measure: Measure, twin: Twin) -> QuantSummary:
-    alive: QuantSummary = measure(twin(SMALL, "q4_k_m"), 16)
-    assert alive.outcome is Outcome.COMPLETED, alive.run.reason
+def assert_alive(measure: Measure, twin: Twin) -> Run:
+    alive: Run = measure(twin(SMALL, "q4_k_m"), 16)
+    assert alive.outcome is Outcome.COMPLETED, alive.reason
     return alive
 
 
@@ -68,11 +68,11 @@ def test_too_little_memory_is_an_outcome(
     ended = measure(twin(LARGE, "q4_k_m"), 16, **setup)
     alive = assert_alive(measure, twin)
     note(
-        f"out of memory at {stage}", outcome=ended.outcome.value, reason=ended.run.reason,
+        f"out of memory at {stage}", outcome=ended.outcome.value, reason=ended.reason,
         next_probe=alive.outcome.value,
     )  # fmt: skip
 
-    assert ended.outcome is Outcome.OUT_OF_MEMORY, ended.run.reason
+    assert ended.outcome is Outcome.OUT_OF_MEMORY, ended.reason
 
 
 def answer(worker: WorkerProcess, request: Request) -> Ending:

@@ -20,7 +20,6 @@ from ggbench.machine.records import GpuProcess, GpuUse, Throttling
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.runs import StoredRun, encode
-from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
 
@@ -63,7 +62,7 @@ def render() -> Callable[..., str]:
 
 
 @pytest.fixture
-def completed() -> QuantSummary:
+def completed() -> Run:
     head = RunHead(
         kind="decode",
         subject=Subject(
@@ -93,12 +92,11 @@ def completed() -> QuantSummary:
         latency=LatencySummary(9.24, 12.74, 108.2, (106.9, 109.5)),
         limit=DecodeLimit(1922.6, 4.3774, 1.008e12, "NVML: 384 bit x 10501 MHz x 2"),
     )  # fmt: skip
-    decode = Run(head=head, outcome=Outcome.COMPLETED, memory=memory, gpu_use=use, result=result, run_id=41)
-    return QuantSummary(decode)
+    return Run(head=head, outcome=Outcome.COMPLETED, memory=memory, gpu_use=use, result=result, run_id=41)
 
 
 @pytest.fixture
-def unbounded() -> QuantSummary:
+def unbounded() -> Run:
     head = RunHead(
         kind="decode",
         subject=Subject(
@@ -117,11 +115,11 @@ def unbounded() -> QuantSummary:
         fit=LineFit(300, None, (1234.4, None), None, (10.84, 10.99)),
         latency=LatencySummary(10.91, 14.02, 91.4, (91.0, 91.8)),
     )  # fmt: skip
-    return QuantSummary(Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=42))
+    return Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=42)
 
 
 @pytest.fixture
-def out_of_memory() -> QuantSummary:
+def out_of_memory() -> Run:
     head = RunHead(
         kind="decode",
         subject=Subject(
@@ -135,11 +133,11 @@ def out_of_memory() -> QuantSummary:
         command="ggbench decode hf:qwen/qwen1.5-7b-chat-gguf f16 --n-ctx 32768 --memory-limit 25769803776",
     )  # fmt: skip
     reason = "out of memory in context: failed to allocate CUDA0 buffer of size 17179869184"
-    return QuantSummary(Run(head=head, outcome=Outcome.OUT_OF_MEMORY, reason=reason, run_id=43))
+    return Run(head=head, outcome=Outcome.OUT_OF_MEMORY, reason=reason, run_id=43)
 
 
 @pytest.fixture
-def twin() -> QuantSummary:
+def twin() -> Run:
     head = RunHead(
         kind="decode",
         subject=Subject(
@@ -161,21 +159,18 @@ def twin() -> QuantSummary:
         limit=DecodeLimit(251.2, 7.8125, 24.7e9, "measured 2026-11-20 with 2 threads"),
         unsteady="the second half ran 8.1 % slower than the line through the first",
     )  # fmt: skip
-    decode = Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=44)
-    return QuantSummary(decode)
+    return Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=44)
 
 
 @pytest.fixture
-def prompts(twin: QuantSummary) -> Run:
+def prompts(twin: Run) -> Run:
     result = PrefillResult((PrefillSpeed(1, 9.81, 101.94, 3), PrefillSpeed(512, 2204.0, 232.3, 3)))
-    head = replace(twin.run.head, kind="prefill", settings=PrefillSettings((1, 512)))
-    return replace(twin.run, head=head, result=result, run_id=47)
+    head = replace(twin.head, kind="prefill", settings=PrefillSettings((1, 512)))
+    return replace(twin, head=head, result=result, run_id=47)
 
 
 @pytest.fixture
-def rows(
-    completed: QuantSummary, unbounded: QuantSummary, out_of_memory: QuantSummary, twin: QuantSummary
-) -> tuple[QuantSummary, ...]:
+def rows(completed: Run, unbounded: Run, out_of_memory: Run, twin: Run) -> tuple[Run, ...]:
     return completed, unbounded, out_of_memory, twin
 
 

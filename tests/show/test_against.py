@@ -13,7 +13,6 @@ from ggbench.experiments.quality.compared import score_beside
 from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import device_of, published_model, speed_beside
 from ggbench.show.answer import Answer
 from ggbench.show.presenter import presenter_of
@@ -22,7 +21,7 @@ from tests.fakes.measured import with_head, with_memory, with_subject
 
 
 def test_the_articles_row_stands_under_the_same_measurement(
-    completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
+    completed: Run, render: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
     text = render(Answer("", "", speed_beside(completed).parts()), 120)
     golden("against.txt", text)
@@ -33,7 +32,7 @@ def test_the_articles_row_stands_under_the_same_measurement(
 
 
 @pytest.fixture
-def run(completed: QuantSummary) -> Run:
+def run(completed: Run) -> Run:
     one = ChunkMean(0.03, (0.028, 0.032))
     apart = Divergence(
         one, ((100.0, 1.0), (99.0, 0.5)), ChunkMean(0.9, (0.88, 0.92)), one, one, one, ChunkMean(14.0),
@@ -49,8 +48,8 @@ def run(completed: QuantSummary) -> Run:
         ChunkMean(14.5, (14.3, 14.7)),
         divergence=apart,
     )
-    head = replace(completed.run.head, kind="quality", settings=QualitySettings(text))
-    return replace(completed.run, head=head, result=result)
+    head = replace(completed.head, kind="quality", settings=QualitySettings(text))
+    return replace(completed, head=head, result=result)
 
 
 def _differences(run: Run) -> set[str]:
@@ -97,7 +96,7 @@ def test_shares_of_same_top_tokens_are_compared_by_chunks(run: Run, change: floa
     same_top = ChunkMean(0.9 - change, (0.9 - 2 * change, 0.9))
     divergence = replace(run.result.divergence, same_top=same_top, chunk_same_top=shares)
     runs = run, replace(run, result=replace(run.result, divergence=divergence))
-    metrics = {line.metric: line for line in compare([(QuantSummary(each),) for each in runs]).metrics}
+    metrics = {line.metric: line for line in compare([(each,) for each in runs]).metrics}
     assert metrics["same_top"].outcome == outcome
 
 
@@ -114,9 +113,7 @@ def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -
         assert max(map(cell_len, text.splitlines())) <= 80
 
 
-def test_a_published_model_is_found_by_its_whole_name_alone(
-    completed: QuantSummary, render: Callable[..., str]
-) -> None:
+def test_a_published_model_is_found_by_its_whole_name_alone(completed: Run, render: Callable[..., str]) -> None:
     for model, file, expected in (
         ("twin:qwen1.5-7b", "", "qwen1.5-7b"),
         ("Qwen/Qwen1.5-7B-Chat-GGUF", "", "qwen1.5-7b"),
@@ -127,10 +124,10 @@ def test_a_published_model_is_found_by_its_whole_name_alone(
         assert published_model(replace(completed.subject, model=model, file=file)) == expected
     unknown = with_subject(completed, model="nobody-7b", file="nobody.gguf")
     assert speed_beside(unknown).near == ()
-    assert "No published row measures nobody-7b q4_k_m." in render(Answer("", "", nearest_parts([unknown.run])))
+    assert "No published row measures nobody-7b q4_k_m." in render(Answer("", "", nearest_parts([unknown])))
 
 
-def test_the_device_is_the_one_that_holds_layers(completed: QuantSummary) -> None:
+def test_the_device_is_the_one_that_holds_layers(completed: Run) -> None:
     assert device_of(completed) == "NVIDIA RTX 4090"
     on_cpu = with_memory(completed, buffers=(DeviceBuffers("CPU_REPACK", weight_bytes=5),))
     assert device_of(on_cpu) == "AMD EPYC 9B14"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.run import Run
 from ggbench.show.axes import BINS, curve_data
 from ggbench.show.charts import (
     Curve,
@@ -64,7 +64,7 @@ def test_runs_of_a_quant_have_its_colour() -> None:
     assert color["range"] == ["var(--run0)", "var(--run1)", "var(--run0)"]
 
 
-def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str = "a") -> QuantSummary:
+def scored(summary: Run, ppl: float, kld: float | None, *, sha256: str = "a") -> Run:
     none = ChunkMean(0.0)
     base = None if kld is None else ScoredBase(replace(summary.subject, quant="f16"), "f16", "f16")
     divergence = (
@@ -79,13 +79,13 @@ def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str 
     return with_run(summary, result=result)
 
 
-def losses(*summaries: QuantSummary) -> list[tuple[int, float, float]]:
+def losses(*summaries: Run) -> list[tuple[int, float, float]]:
     """The index of each run in the chart of quality over speed, with its speed and its loss."""
     curves = quality_over_speed(summaries, [""] * len(summaries)).curves
     return [(index, float(one.x[0]), float(one.y[0])) for index, one in enumerate(curves) if len(one.x)]
 
 
-def test_quality_meets_speed_by_quant(completed: QuantSummary) -> None:
+def test_quality_meets_speed_by_quant(completed: Run) -> None:
     runs = completed, scored(completed, 12.0, 0.02)
     assert completed.latency is not None
     tok_s = completed.latency.tok_s

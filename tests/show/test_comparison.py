@@ -17,7 +17,6 @@ from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.extras.transformers.config import TransformersConfig
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.quants import bench_answer
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.turns import ordered
@@ -29,7 +28,7 @@ def row(
     w: tuple[float | None, tuple[float, float | None] | None] = (205.0, (201.0, 209.0)),
     b: tuple[float | None, tuple[float, float] | None] = (10.0, (9.9, 10.1)),
     **changes: object,
-) -> QuantSummary:
+) -> Run:
     """A decode; `changes` go to the record that has a field of that name."""
     records: list[Any] = [
         DecodeResult(
@@ -51,28 +50,28 @@ def row(
         kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(400), environment=ENVIRONMENT
     )
     run = Run(head=replace(head, **head_changes), outcome=Outcome.COMPLETED, memory=memory, result=result)
-    return QuantSummary(replace(run, **changes))
+    return replace(run, **changes)
 
 
-def compare_quants(summaries: Sequence[QuantSummary]) -> Comparison:
+def compare_quants(summaries: Sequence[Run]) -> Comparison:
     """Compare one run each."""
     return compare([(summary,) for summary in summaries])
 
 
-def in_turns(*columns: Sequence[QuantSummary]) -> Comparison:
+def in_turns(*columns: Sequence[Run]) -> Comparison:
     """Compare columns of runs that were measured in turns: four of the first run where there is only one."""
-    measured: list[list[QuantSummary]] = [[] for _ in columns]
+    measured: list[list[Run]] = [[] for _ in columns]
     n_turns = max(4, *map(len, columns))
     for turn in range(n_turns):
         for place, index in enumerate(ordered(range(len(columns)), turn)):
             each = columns[index][turn % len(columns[index])]
             started = f"2026-11-23T10:{turn:02}:{place:02}+00:00"
-            run = replace(each.run, head=replace(each.run.head, started_at=started), finished_at=started)
-            measured[index].append(QuantSummary(run))
+            run = replace(each, head=replace(each.head, started_at=started), finished_at=started)
+            measured[index].append(run)
     return compare(measured)
 
 
-def b_of(*values: float) -> list[QuantSummary]:
+def b_of(*values: float) -> list[Run]:
     return [row(b=(value, (value * 0.9, value * 1.1))) for value in values]
 
 
@@ -115,8 +114,8 @@ def test_runs_one_after_the_other_have_no_verdict() -> None:
         for minute in range(4):
             started = f"2026-11-23T{hour}:{minute:02}:00+00:00"
             (each,) = b_of(ms)
-            run = replace(each.run, head=replace(each.run.head, started_at=started), finished_at=started)
-            column.append(QuantSummary(run))
+            run = replace(each, head=replace(each.head, started_at=started), finished_at=started)
+            column.append(run)
         columns.append(column)
     found = line(compare(columns), "b_ms")
     assert (found.outcome, found.better) == ("no_verdict", ())
@@ -153,7 +152,7 @@ def test_of_three_two_may_be_better_together() -> None:
 
 
 def test_searches_are_compared_by_what_they_found() -> None:
-    searches = [QuantSummary(search_of(row().run, n_ctx, proven=n_ctx < 8192)) for n_ctx in (2816, 4096, 8192)]
+    searches = [search_of(row(), n_ctx, proven=n_ctx < 8192) for n_ctx in (2816, 4096, 8192)]
     proven = compare_quants(searches[:2])
     assert line(proven, "max_n_ctx").better == ("b",)
     assert proven.sentence == "m q4_k_m (b) holds 1,280 more tokens." or "holds 1,280 more tokens" in proven.sentence
@@ -277,11 +276,11 @@ def test_memory_is_what_the_processes_took() -> None:
     assert line(noise, "memory_bytes").outcome == "same"
 
 
-def at_depths(*speeds: tuple[int, float, float]) -> QuantSummary:
+def at_depths(*speeds: tuple[int, float, float]) -> Run:
     found = tuple(DepthSpeed(n, 128, tok_s, 3, (tok_s - error, tok_s + error)) for n, tok_s, error in speeds)
     one = row(fit=None, depths=found, latency=None)
-    head = replace(one.run.head, settings=DecodeSettings(128, depths=tuple(n for n, *_ in speeds)))
-    return QuantSummary(replace(one.run, head=head))
+    head = replace(one.head, settings=DecodeSettings(128, depths=tuple(n for n, *_ in speeds)))
+    return replace(one, head=head)
 
 
 def test_speeds_at_depths_are_compared_there_and_nowhere_else() -> None:
@@ -376,7 +375,7 @@ def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apar
 
 def test_a_metric_that_not_all_have_is_compared_for_those_that_do() -> None:
     runs = [row(latency=speed(80.0, 1.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
-    search = QuantSummary(search_of(row(quant="q2_k").run, 4096))
+    search = search_of(row(quant="q2_k"), 4096)
     compared = compare_quants([*runs, search])
     assert line(compared, "tok_s").compared == ("a", "b")
     assert line(compared, "tok_s").outcome == "no_verdict"

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.run import Run
 from ggbench.show.document import json_text
 from ggbench.show.run_documents import BENCH, bench_row
 
 Golden = Callable[[str, str], None]
 
 
-def test_document_of_rows(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
+def test_document_of_rows(rows: tuple[Run, ...], golden: Golden) -> None:
     golden("bench.json", BENCH.text({"rows": [bench_row(row) for row in rows]}) + "\n")
 
 

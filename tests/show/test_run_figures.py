@@ -9,7 +9,6 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.machine.known_devices import known_devices
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import model_names, short_device, unambiguous_names
 from ggbench.show.presenter import all_figures, figure_of
 from ggbench.show.run_figures import rows_of, w_text
@@ -31,14 +30,14 @@ from tests.fakes.measured import search_of, with_decode, with_run, with_subject
         ("b_ms", LineFit(300, 205.0, (201.0, 209.0), None, None), "—"),
     ],
 )
-def test_w_and_b_are_values_or_bounds(completed: QuantSummary, key: str, fit: LineFit, text: str) -> None:
+def test_w_and_b_are_values_or_bounds(completed: Run, key: str, fit: LineFit, text: str) -> None:
     assert figure_of(key).text(with_decode(completed, fit=fit)) == text
 
 
 @pytest.mark.parametrize(
     ("ci95", "text"), [((106.9, 109.5), "108.2 ±1.3"), ((106.9, None), "> 107"), (None, "108"), ((108.2, 108.2), "108")]
 )
-def test_speed_has_its_interval(completed: QuantSummary, ci95: tuple[float, float | None] | None, text: str) -> None:
+def test_speed_has_its_interval(completed: Run, ci95: tuple[float, float | None] | None, text: str) -> None:
     latency = LatencySummary(9.2, 12.7, 108.2, ci95)
     assert figure_of("tok_s").text(with_decode(completed, latency=latency)) == text
 
@@ -46,7 +45,7 @@ def test_speed_has_its_interval(completed: QuantSummary, ci95: tuple[float, floa
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
     subject = Subject(model="m", quant="q", source="file", file="f")
     head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1), command="c")
-    row = QuantSummary(Run(head=head, outcome=Outcome.FAILED, reason="refused"))
+    row = Run(head=head, outcome=Outcome.FAILED, reason="refused")
     known = {"model", "quant", "file", "source", "outcome", "note", "command"}
     for key in set(all_figures()) - known:
         assert figure_of(key).get(row) is None
@@ -80,7 +79,7 @@ def test_known_devices_have_distinct_short_names() -> None:
     assert len(set(map(short_device, names))) == len(names)
 
 
-def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSummary, twin: QuantSummary) -> None:
+def test_compared_quants_have_the_shortest_names_that_differ(completed: Run, twin: Run) -> None:
     other_model = with_subject(completed, model="qwen2-7b")
     other_quant = with_subject(other_model, quant="q8_0")
     again = with_run(completed, run_id=50)
@@ -92,13 +91,13 @@ def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSum
     assert unambiguous_names([completed, again]) == ("qwen1.5-7b q4_k_m (run 41)", "qwen1.5-7b q4_k_m (run 50)")
 
 
-def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
+def test_nothing_is_derived_from_a_bound_of_b(completed: Run) -> None:
     bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0)))
     assert figure_of("b_ms").text(bounded) == "< 11.0"
     assert [figure_of(key).get(bounded) for key in ("b_ratio", "b_w16_ms", "w_ratio")] == [None] * 3
 
 
-def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) -> None:
+def test_a_row_without_w_says_how_many_tokens_it_needs(completed: Run) -> None:
     """Where the decode was too short for a line; not where the line is flat."""
     note = figure_of("note").text
     assert note(completed) == ""
@@ -126,7 +125,7 @@ def test_w_says_where_it_changes(fit: LineFit | DecodeLimit, text: str) -> None:
     assert w_text(fit) == text
 
 
-def test_w_before_a_break_is_a_figure_of_its_own(completed: QuantSummary) -> None:
+def test_w_before_a_break_is_a_figure_of_its_own(completed: Run) -> None:
     row = with_decode(completed, fit=LineFit(9, 1900.0, None, 5.0, None, breaks=(Break(2048, 271.0),)))
     assert [figure_of(key).get(row) for key in ("w_before", "w_break", "w_tokens_per_ms")] == [271.0, 2048, 1900.0]
     assert [figure_of(key).get(completed) for key in ("w_before", "w_break")] == [None, None]
@@ -136,14 +135,14 @@ def test_w_before_a_break_is_a_figure_of_its_own(completed: QuantSummary) -> Non
     ("n_ctx", "verified", "text"), [(8192, True, "8,192"), (8192, False, "~8,192"), (None, None, "—")]
 )
 def test_a_context_that_no_decode_proved_is_in_question(
-    completed: QuantSummary, n_ctx: int | None, verified: bool | None, text: str
+    completed: Run, n_ctx: int | None, verified: bool | None, text: str
 ) -> None:
-    row = QuantSummary(search_of(completed.run, n_ctx, proven=bool(verified)))
+    row = search_of(completed, n_ctx, proven=bool(verified))
     assert figure_of("max_n_ctx").text(row) == text
     assert figure_of("max_n_ctx").get(row) == n_ctx
 
 
-def test_tables_have_names_and_programs_have_paths(completed: QuantSummary) -> None:
+def test_tables_have_names_and_programs_have_paths(completed: Run) -> None:
     path = "/home/me/models/tiny-q4_k_m.gguf"
     given = with_subject(completed, model=path, file=path)
     assert (figure_of("file").text(given), figure_of("file").get(given)) == ("tiny-q4_k_m.gguf", path)

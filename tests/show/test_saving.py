@@ -12,8 +12,8 @@ import pytest
 from ggbench.errors import GgbenchError
 from ggbench.files import write_new
 from ggbench.formats.report import report_text, save_report
+from ggbench.runs.run import Run
 from ggbench.runs.store.runs import StoredSamples
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import SavedRun
 from tests.fakes.measured import with_run
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def saved_run(summary: QuantSummary, run_id: int, n_samples: int) -> SavedRun:
+def saved_run(summary: Run, run_id: int, n_samples: int) -> SavedRun:
     position = np.arange(26, 26 + n_samples)
     step_ns = 10_000_000 + 2_500 * position
     samples = StoredSamples({"decode/p25/b1/r0": n_samples}, position, step_ns)
@@ -33,7 +33,7 @@ def saved_run(summary: QuantSummary, run_id: int, n_samples: int) -> SavedRun:
 
 
 @pytest.fixture
-def runs(completed: QuantSummary) -> list[SavedRun]:
+def runs(completed: Run) -> list[SavedRun]:
     return [saved_run(completed, 1, 3000), saved_run(completed, 4, 100)]
 
 

@@ -14,7 +14,6 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Table
 from ggbench.show.figure import figures_csv
 from ggbench.show.presenter import all_figures
@@ -26,11 +25,11 @@ from tests.fakes.measured import with_subject
 Golden = Callable[[str, str], None]
 
 
-def _csv(rows: Sequence[QuantSummary]) -> str:
+def _csv(rows: Sequence[Run]) -> str:
     return figures_csv(all_figures().values(), rows)
 
 
-def test_csv(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
+def test_csv(rows: tuple[Run, ...], golden: Golden) -> None:
     text = _csv(rows)
     golden("rows.csv", text)
     read = list(csv.DictReader(io.StringIO(text)))
@@ -39,12 +38,12 @@ def test_csv(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
     assert (read[1]["w_tokens_per_ms"], read[1]["w_ci95_low"], read[1]["w_ci95_high"]) == ("", "1234.4", "")
 
 
-def test_markdown(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
+def test_markdown(rows: tuple[Run, ...], golden: Golden) -> None:
     golden("bench.md", bench_answer(rows).markdown(why=True))
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\n@"])
-def test_csv_holds_no_formula(completed: QuantSummary, start: str) -> None:
+def test_csv_holds_no_formula(completed: Run, start: str) -> None:
     text = _csv([with_subject(completed, model=f'{start}HYPERLINK("x")')])
     cell = next(iter(csv.DictReader(io.StringIO(text))))["model"]
     assert cell.startswith("'")
@@ -56,7 +55,7 @@ def test_csv_holds_no_formula(completed: QuantSummary, start: str) -> None:
 def test_any_name_stays_in_its_cell(name: str) -> None:
     subject = Subject(model=f"m{name}", quant="q4_0", source="file", file="f")
     head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1))
-    row = QuantSummary(Run(head=head, outcome=Outcome.COMPLETED))
+    row = Run(head=head, outcome=Outcome.COMPLETED)
     table = Table(figures("model quant source"), [row])
     html = MarkdownIt("commonmark").enable("table").render(table.markdown())
     assert html.count("<td") == len(table.figures)

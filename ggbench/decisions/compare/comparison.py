@@ -17,7 +17,6 @@ from ggbench.decisions.compare.versus import ColumnValue, Pairs, Versus, column_
 from ggbench.record import Record
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
 from ggbench.show.metric import BOUND, DEPTH, Concern, Metric, vary
 from ggbench.show.names import column_names
@@ -99,16 +98,16 @@ class Comparison(Record):
         return _stated(self.metrics)
 
 
-def columns_of(summaries: Sequence[QuantSummary], places: Sequence[str] = ()) -> list[Column]:
+def columns_of(runs: Sequence[Run], places: Sequence[str] = ()) -> list[Column]:
     """Return a column for each setting with its repeats, or for each run if all are of one setting.
 
     Runs that differ in `places` are not averaged: their files, empty for the store.
     """
     columns: dict[tuple[str, str], Column] = {}
-    for index, summary in enumerate(summaries):
-        key = places[index] if places else "", setting_of(summary.run)
-        columns[key] = (*columns.get(key, ()), summary)
-    return list(columns.values()) if len(columns) > 1 else [(summary,) for summary in summaries]
+    for index, run in enumerate(runs):
+        key = places[index] if places else "", setting_of(run)
+        columns[key] = (*columns.get(key, ()), run)
+    return list(columns.values()) if len(columns) > 1 else [(run,) for run in runs]
 
 
 def compare(columns: Sequence[Column]) -> Comparison:
@@ -116,21 +115,21 @@ def compare(columns: Sequence[Column]) -> Comparison:
 
     Raises StoreError for an experiment unknown to this ggbench.
     """
-    summaries = [column[0] for column in columns]
-    kinds = [summary.run.head.kind for summary in summaries]
-    names = column_names(summaries)
+    runs = [column[0] for column in columns]
+    kinds = [run.head.kind for run in runs]
+    names = column_names(runs)
     rows = tuple(
-        ComparedRun(letter(n), name, tuple(each.run.run_id for each in column), column[0].run)
+        ComparedRun(letter(n), name, tuple(each.run_id for each in column), column[0])
         for n, (name, column) in enumerate(zip(names, columns, strict=True))
     )
-    metrics = tuple(_compared(metric, columns, names) for metric in metrics_of(kinds, summaries))
+    metrics = tuple(_compared(metric, columns, names) for metric in metrics_of(kinds, runs))
     leads = _leads(_stated(metrics))
     return Comparison(
         rows=rows,
         sentence=_sentence(leads, metrics, names),
         command=_again(columns, leads),
         metrics=metrics,
-        differences=differences_of(summaries),
+        differences=differences_of(runs),
         warnings=tuple(caveats(columns)),
     )
 
@@ -166,7 +165,7 @@ def _again(columns: Sequence[Column], leads: Sequence[ComparedFigure]) -> str:
     """Return the command that measures more, or again in turns; empty if all is decided, or if that would not decide
     it.
     """
-    runs = [column[0].run for column in columns]
+    runs = [column[0] for column in columns]
     undecided = [line for line in leads if line.outcome not in ("better", "same")]
     if undecided and (longer := presenter_of(runs[0].head.kind).longer(runs)):
         return longer

@@ -12,7 +12,7 @@ import msgspec
 from ggbench.engines.endings import Outcome
 from ggbench.models.subject import Subject
 from ggbench.record import Record
-from ggbench.runs.summary import QuantSummary
+from ggbench.runs.run import Run
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.figure import member, value_text
 from ggbench.show.metric import RunFigure, vary
@@ -24,7 +24,7 @@ from ggbench.show.words import say
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes
 
-Column = Sequence[QuantSummary]
+Column = Sequence[Run]
 """One run, or the mean of several repeats; the first represents them."""
 
 
@@ -46,18 +46,18 @@ class Difference(Record):
         return f"{self.name}: {', '.join(f'{value} in {letters(who)}' for value, who in holders.items())}"
 
 
-def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Difference, ...]:
+def differences_of(runs: Sequence[Run]) -> tuple[Difference, ...]:
     """Return the differences, those of one topic together."""
-    own = own_differences(summary.run.head.kind for summary in summaries)
-    configuration = (*_CONFIGURATION, *_shared_loads(summaries), _LIMIT, *_settings(summaries))
+    own = own_differences(run.head.kind for run in runs)
+    configuration = (*_CONFIGURATION, *_shared_loads(runs), _LIMIT, *_settings(runs))
     topics = {
         "file": _FILE,
         **own,
         "configuration": configuration,
-        "environment": _environment(summaries),
+        "environment": _environment(runs),
     }
     found = [
-        Difference(topic, figure.header, tuple(figure.text(summary) or UNKNOWN for summary in summaries))
+        Difference(topic, figure.header, tuple(figure.text(run) or UNKNOWN for run in runs))
         for topic, figures in topics.items()
         for figure in figures
     ]
@@ -69,26 +69,26 @@ def letters(indices: Sequence[int]) -> str:
     return in_words([letter(index) for index in indices])
 
 
-def _shared_loads(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
+def _shared_loads(runs: Sequence[Run]) -> list[RunFigure]:
     """Return the settings of the load that the engines of all have, by field name, but for those of other figures."""
-    others = [summary.setup.__struct_fields__ for summary in summaries]
+    others = [run.setup.__struct_fields__ for run in runs]
     shared = [name for name in others[0] if all(name in each for each in others) and name not in _SHOWN]
     return [_fact(name, partial(_of_setup, name)) for name in shared]
 
 
-def _settings(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
+def _settings(runs: Sequence[Run]) -> list[RunFigure]:
     """Return the settings of runs of one kind, by field name, that no other figure shows."""
-    settings: list[Any] = [summary.run.head.settings for summary in summaries]
+    settings: list[Any] = [run.head.settings for run in runs]
     if len(set(map(type, settings))) > 1 or not isinstance(settings[0], msgspec.Struct):
         return []
-    own = own_differences(summary.run.head.kind for summary in summaries)
+    own = own_differences(run.head.kind for run in runs)
     named = {figure.key for figures in ((*_CONFIGURATION,), *own.values()) for figure in figures}
     keys = [name for name in settings[0].__struct_fields__ if name not in named]
-    return [_path(key, f"run.head.settings.{key}", _setting) for key in keys]
+    return [_path(key, f"head.settings.{key}", _setting) for key in keys]
 
 
-def _of_setup(name: str, summary: QuantSummary) -> str:
-    value = getattr(summary.setup, name)
+def _of_setup(name: str, run: Run) -> str:
+    value = getattr(run.setup, name)
     return "default" if value is None else _setting(value)
 
 
@@ -100,7 +100,7 @@ def _setting(value: object) -> str:
     return sanitize(str(getattr(value, "name", value))) or "none"
 
 
-def _fact(name: str, get: Callable[[QuantSummary], str]) -> RunFigure:
+def _fact(name: str, get: Callable[[Run], str]) -> RunFigure:
     return RunFigure(name, name, get)
 
 
@@ -113,14 +113,14 @@ def _paths(paths: Mapping[str, str]) -> Iterator[RunFigure]:
 
 
 _FILE = (
-    _fact("model", lambda summary: model_name(summary.subject)),
+    _fact("model", lambda run: model_name(run.subject)),
     *_paths({"quant": "subject.quant", "source": "subject.source"}),
     _path("size", "subject.file_bytes", format_bytes),
     *_paths({"BPW": "subject.bpw", "path": "subject.file"}),
 )
 _CONFIGURATION = (
     *_paths({
-        "kind": "run.head.kind", "engine": "setup.engine", "n_ctx": "memory.n_ctx", "n_prompt": "decode.n_prompt",
+        "kind": "head.kind", "engine": "setup.engine", "n_ctx": "memory.n_ctx", "n_prompt": "decode.n_prompt",
         "n_gen": "decode.n_gen", "users": "decode.n_seqs", "n_batch": "memory.n_batch", "n_ubatch": "memory.n_ubatch",
     }),
     *CACHE_TYPES,
@@ -146,20 +146,20 @@ _ENVIRONMENT = (
 )  # fmt: skip
 
 
-def _environment(summaries: Sequence[QuantSummary]) -> Sequence[RunFigure]:
+def _environment(runs: Sequence[Run]) -> Sequence[RunFigure]:
     """Return the figures of the machine and the programs, or which run's are unknown."""
-    if any(summary.environment is None for summary in summaries):
-        return [_fact("environment", lambda summary: "" if summary.environment is None else "known")]
+    if any(run.environment is None for run in runs):
+        return [_fact("environment", lambda run: "" if run.environment is None else "known")]
     return _ENVIRONMENT
 
 
 def caveats(columns: Sequence[Column]) -> list[str]:
     """Return reasons not to trust numbers, then those that measure different things."""
-    summaries, lines = [column[0] for column in columns], list(_doubts(columns))
-    if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
+    runs, lines = [column[0] for column in columns], list(_doubts(columns))
+    if any(_are_other_models(*pair) for pair in combinations([run.subject for run in runs], 2)):
         lines.append(say("compare.other_models"))
-    lines += own_caveats((summary.run.head.kind for summary in summaries), summaries)
-    if vary(lambda summary: summary.memory.n_ctx, summaries):
+    lines += own_caveats((run.head.kind for run in runs), runs)
+    if vary(lambda run: run.memory.n_ctx, runs):
         lines.append(say("compare.other_n_ctx"))
     return lines
 
@@ -168,7 +168,7 @@ def _doubts(columns: Sequence[Column]) -> Iterator[str]:
     """Yield which runs did not complete, and which were unsteady."""
     for index, (first, *_) in enumerate(columns):
         if first.outcome is not Outcome.COMPLETED:
-            yield say("compare.failed", run=letter(index), why=sanitize(first.run.reason) or first.outcome.text)
+            yield say("compare.failed", run=letter(index), why=sanitize(first.reason) or first.outcome.text)
     most = [max(column, key=lambda each: (bool(each.unsteady), each.others_share)) for column in columns]
     yield from filter(None, [unsteady_note([*map(letter, range(len(columns)))], most)])
 

@@ -6,7 +6,6 @@ import math
 
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.quants import QuantPresenter, speed_in
 from ggbench.show.run_documents import MEASURED, RunDocuments
 from ggbench.show.run_figures import FIGURES, w_text
@@ -28,19 +27,19 @@ class DecodePresenter(QuantPresenter):
         if not isinstance(result, DecodeResult):
             return ""
         if result.depths:
-            return _at_depths(QuantSummary(run))
+            return _at_depths(run)
         if result.latency is None:
             return ""
-        speed = FIGURES["tok_s"].text(QuantSummary(run))
+        speed = FIGURES["tok_s"].text(run)
         if result.n_seqs > 1:
             return say("decode.users", speed=speed, n_seqs=result.n_seqs, together=result.tok_s_together)
-        return _along_context(QuantSummary(run), speed, result.n_gen)
+        return _along_context(run, speed, result.n_gen)
 
 
-def _along_context(summary: QuantSummary, speed: str, n_gen: int) -> str:
+def _along_context(run: Run, speed: str, n_gen: int) -> str:
     """Return the speed, and how it falls with the context as far as that is known."""
-    fit, more = summary.fit, math.nan
-    b = FIGURES["b_ms"].text(summary)
+    fit, more = run.fit, math.nan
+    b = FIGURES["b_ms"].text(run)
     key = "decode.speed"
     if fit is not None and fit.breaks:
         return say("decode.broken", speed=speed, n_gen=n_gen, b=b, w=w_text(fit))
@@ -51,9 +50,9 @@ def _along_context(summary: QuantSummary, speed: str, n_gen: int) -> str:
     return say(key, speed=speed, n_gen=n_gen, b=b, more=format_number(more, 2))
 
 
-def _at_depths(summary: QuantSummary) -> str:
-    first, last = summary.depths[0], summary.depths[-1]
-    speed, other = map(speed_in(summary).text, (first, last))
+def _at_depths(run: Run) -> str:
+    first, last = run.depths[0], run.depths[-1]
+    speed, other = map(speed_in(run).text, (first, last))
     key = "decode.depth" if first is last else "decode.depths"
     return say(key, speed=speed, depth=first.n_depth, other=other, other_depth=last.n_depth)
 

@@ -90,4 +90,4 @@ class ForecastResult(Result, Record):
 
 
 def result_of(run: Run) -> ForecastResult:
-    return run.result if isinstance(run.result, ForecastResult) else ForecastResult("")
+    return run.result_as(ForecastResult) or ForecastResult("")

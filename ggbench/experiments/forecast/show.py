@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.record import Record
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.figure import Figure, bounded_text, member
 from ggbench.show.metric import B, Metric, W
@@ -30,13 +29,11 @@ _SHOWN = (1, _ANSWERED, 32768)
 _PROMPT = 512
 
 
-def _expected(key: str, header: str, get: Callable[[ForecastResult], Any], **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
-    return Figure(
-        key, header, lambda summary: get(result_of(summary.run)), bounded_text, is_estimate=True, **more
-    )
+def _expected(key: str, header: str, get: Callable[[ForecastResult], Any], **more: Any) -> Figure[Run]:  # noqa: ANN401 - a figure's members
+    return Figure(key, header, lambda run: get(result_of(run)), bounded_text, is_estimate=True, **more)
 
 
-def _speed_at(n: int) -> Figure[QuantSummary]:
+def _speed_at(n: int) -> Figure[Run]:
     meaning = f"Expected tokens per second with {format_count(n)} in the cache."
     priority = 0 if n == _ANSWERED else 2
     return _expected(
@@ -60,7 +57,7 @@ _FIGURES = (
         meaning="Expected tokens of context that add 1 ms to a token's latency.",
     ),
 )  # fmt: skip
-_BASIS = member("basis", "from", path="run.result.basis", meaning="Their source.")
+_BASIS = member("basis", "from", path="result.basis", meaning="Their source.")
 _DOCUMENTED = (*_FIGURES, *CACHE_TYPES, _BASIS)
 _HEADLINE = _speed_at(_ANSWERED)
 
@@ -100,7 +97,7 @@ class ForecastPresenter(Presenter):
     def has_details(self, run: Run) -> bool:
         return result_of(run).b_ms is not None
 
-    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    def metrics(self, runs: Sequence[Run]) -> tuple[Metric, ...]:
         return _as_expected(W, "w_tokens_per_ms"), _as_expected(B, "b_ms")
 
     def details(self, run: Run) -> Answer:
@@ -117,8 +114,8 @@ class ForecastPresenter(Presenter):
         return run_answer(run, Answer(self.ending(run), _plan_command([run]), parts, why=why))
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        rows, names = [QuantSummary(run) for run in runs], row_labels([run.subject for run in runs])
-        speeds = zip(map(_answered, runs), names, rows, strict=True)
+        names = row_labels([run.subject for run in runs])
+        speeds = zip(map(_answered, runs), names, runs, strict=True)
         known = [(speed, name, row) for speed, name, row in speeds if speed is not None]
         text = ""
         if known:
@@ -126,7 +123,7 @@ class ForecastPresenter(Presenter):
             is_alike = sum(speed.high >= best.low for speed, *_ in known) > 1
             key = "alike" if is_alike else "fastest"
             text = say(f"forecast.{key}", quant=quant, tok_s=_HEADLINE.text(row), n_ctx=_ANSWERED)
-        table, sources = (Table((*rows_of(rows), *each), rows) for each in (_FIGURES, [_BASIS]))
+        table, sources = (Table((*rows_of(runs), *each), runs) for each in (_FIGURES, [_BASIS]))
         return several_answer(runs, names, Answer(text, _plan_command(runs), [table], why=[sources]))
 
 
@@ -144,8 +141,8 @@ def _plan_command(runs: Sequence[Run]) -> str:
 
 
 def _as_expected(metric: Metric, name: str) -> Metric:
-    def expected(summary: QuantSummary) -> Estimate | None:
-        found = summary.result(ForecastResult)
+    def expected(run: Run) -> Estimate | None:
+        found = run.result_as(ForecastResult)
         return getattr(found, name) if found else None
 
     return replace(metric, figure=replace(metric.figure, get=expected))

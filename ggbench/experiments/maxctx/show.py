@@ -19,7 +19,6 @@ from ggbench.experiments.maxctx.record import (
 )
 from ggbench.machine.readings import name_processes
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure, Further, facts_of, member, value_text
 from ggbench.show.metric import Metric, memory_metric
@@ -37,8 +36,8 @@ from ggbench.units import counted, format_bytes, format_count, format_number
 
 def _found(
     key: str, header: str, path: str = "", form: Callable[[Any], str] = value_text, **further: Unpack[Further]
-) -> Figure[QuantSummary]:
-    return member(key, header, form, f"run.result.{path or key}", **further)
+) -> Figure[Run]:
+    return member(key, header, form, f"result.{path or key}", **further)
 
 
 _FIGURES = (
@@ -69,7 +68,7 @@ _DOCUMENTED = (
     _found("seconds", "time", meaning="Time of all probes.", unit="s"),
     *figures("kv_bytes compute_bytes peak_bytes other_bytes"),
     _SEARCH[-1],
-    Figure("llama_server", "", lambda summary: _command(summary.run) or None, meaning="The command with max_n_ctx."),
+    Figure("llama_server", "", lambda run: _command(run) or None, meaning="The command with max_n_ctx."),
 )  # fmt: skip
 
 
@@ -80,8 +79,8 @@ class MaxctxPresenter(Presenter):
     no_answer = "no n_ctx works"
     headline = replace(FIGURES["max_n_ctx"], header="n_ctx")
 
-    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        return memory_metric(summaries), _MAX_N_CTX
+    def metrics(self, runs: Sequence[Run]) -> tuple[Metric, ...]:
+        return memory_metric(runs), _MAX_N_CTX
 
     def answer(self, run: Run) -> str:
         """Return `n_ctx 8,192 works: decoded at its end. 8,448 does not load: 2.9 MiB short.`; empty if none works."""
@@ -101,7 +100,7 @@ class MaxctxPresenter(Presenter):
         found = context_of(run)
         why: list[Part] = [
             _probes(found, run.head.setup.program),
-            Facts(facts_of(_SEARCH, QuantSummary(run)), "Search"),
+            Facts(facts_of(_SEARCH, run), "Search"),
         ]
         why += memory_parts(run.memory)
         parts = filter(None, ["; ".join(_effort(run, found))])
@@ -112,7 +111,6 @@ class MaxctxPresenter(Presenter):
         return run_answer(run, answer)
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        rows = [QuantSummary(run) for run in runs]
         names = row_labels([run.subject for run in runs])
         text, command = say("maxctx.none"), ""
         working = [run for run in runs if context_of(run).max_n_ctx is not None]
@@ -121,7 +119,7 @@ class MaxctxPresenter(Presenter):
             quant, command = names[runs.index(best)], _command(best)
             text = say("maxctx.longest", quant=quant, n_ctx=context_of(best).max_n_ctx)
         notes = shared(names, ["; ".join(context_of(run).warnings) for run in runs])
-        table = Table((*rows_of(rows), *_FIGURES), rows)
+        table = Table((*rows_of(runs), *_FIGURES), runs)
         return several_answer(runs, names, Answer(text, command, [table], notes))
 
 
@@ -170,7 +168,7 @@ _MAX_N_CTX = Metric(
     "max n_ctx",
     win="longer",
     difference=lambda n_tokens: format_count(round(n_tokens)),
-    unfit=lambda summary: "" if summary.max_n_ctx_verified else "not proven",
+    unfit=lambda run: "" if run.max_n_ctx_verified else "not proven",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.figure import Figure, bounded_text
 from ggbench.show.quants import QuantPresenter
 from ggbench.show.run_documents import MEASURED, RunDocuments
@@ -16,11 +15,11 @@ from ggbench.units import format_ms
 
 def _longest(run: Run) -> PrefillSpeed | None:
     """Return the longest prompt of an empty cache, or of a filled one if there is no other; None if none was timed."""
-    return max(QuantSummary(run).prefills, key=lambda each: (each.n_depth == 0, each.n_prompt), default=None)
+    return max(run.prefills, key=lambda each: (each.n_depth == 0, each.n_prompt), default=None)
 
 
-def _speed(summary: QuantSummary) -> Estimate | float | None:
-    longest = _longest(summary.run)
+def _speed(run: Run) -> Estimate | float | None:
+    longest = _longest(run)
     return None if longest is None else estimate(longest.tok_s, longest.tok_s_ci95)
 
 
@@ -51,7 +50,7 @@ class PrefillPresenter(QuantPresenter):
             return ""
         return say(
             "prefill.prompt",
-            speed=_HEADLINE.text(QuantSummary(run)),
+            speed=_HEADLINE.text(run),
             n_prompt=longest.n_prompt,
             ms=format_ms(longest.prefill_ms),
         )

@@ -18,7 +18,6 @@ from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import load_published
 from ggbench.models.published.selection import OwnScore, nearest_published
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside, published_model
 from ggbench.show.charts import Curve, LineChart
 from ggbench.show.figure import Figure, bounded_text, reader, value_text
@@ -29,14 +28,14 @@ from ggbench.stats.intervals import Estimate, log_shares
 from ggbench.text import in_words
 from ggbench.units import counted, format_count, format_percent
 
-_Figure = Figure[QuantSummary]
+_Figure = Figure[Run]
 _OTHER_TEXTS = "different texts or chunks"
 _OTHER_BASES = "different texts, chunks or bases"
 
 
-def quality_of(summary: QuantSummary) -> QualityResult | None:
+def quality_of(run: Run) -> QualityResult | None:
     """Return the scores of a text; None without any."""
-    return summary.result(QualityResult)
+    return run.result_as(QualityResult)
 
 
 def _figure(key: str, header: str, meaning: str, path: str = "", **more: Any) -> _Figure:  # noqa: ANN401 - a figure's members
@@ -103,58 +102,58 @@ DIFFERENCES = (
 )
 
 
-def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+def caveats(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return a note on results that are not comparable; empty if all are."""
-    texts = [text for text in map(scored_text, summaries) if text]
+    texts = [text for text in map(scored_text, runs) if text]
     if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
         return (f"different {in_words(other)}: perplexities and derived values are not comparable",)
-    if vary(scored_base, summaries):
+    if vary(scored_base, runs):
         return ("different bases: KLD and same top tokens are not comparable",)
     return ()
 
 
-def scored_text(summary: QuantSummary) -> dict[str, object]:
+def scored_text(run: Run) -> dict[str, object]:
     """Return the conditions, by name, that must be equal to compare perplexities; empty if nothing was scored."""
-    found = quality_of(summary)
+    found = quality_of(run)
     if found is None or found.scored is None or found.ppl is None:
         return {}
     return {
         "texts": found.scored.tokens_sha256,
         "chunk lengths": found.n_ctx,
         "numbers of chunks": found.n_chunks,
-        "n_batch": summary.setup.n_batch,
+        "n_batch": run.setup.n_batch,
     }
 
 
-def scored_base(summary: QuantSummary) -> object:
+def scored_base(run: Run) -> object:
     """Return a key of a run's base; None without a base."""
-    found = quality_of(summary)
+    found = quality_of(run)
     if found is None or found.base is None:
         return None
     base = found.base
     return base.subject.header_sha256 or base.subject.file, base.subject.quant, base.type_k, base.type_v
 
 
-def _scored_chunks(summary: QuantSummary) -> object:
-    return tuple(scored_text(summary).values()) or None
+def _scored_chunks(run: Run) -> object:
+    return tuple(scored_text(run).values()) or None
 
 
-def _compared_chunks(summary: QuantSummary) -> object:
-    base = scored_base(summary)
-    return None if base is None else (_scored_chunks(summary), base)
+def _compared_chunks(run: Run) -> object:
+    base = scored_base(run)
+    return None if base is None else (_scored_chunks(run), base)
 
 
-def _by_chunk(path: str) -> Callable[[QuantSummary], Sequence[float]]:
-    values: Callable[[QuantSummary], Sequence[float] | None] = reader(path, quality_of)
-    return lambda summary: values(summary) or ()
+def _by_chunk(path: str) -> Callable[[Run], Sequence[float]]:
+    values: Callable[[Run], Sequence[float] | None] = reader(path, quality_of)
+    return lambda run: values(run) or ()
 
 
-def _ppl_ratios(one: QuantSummary, other: QuantSummary) -> Sequence[float]:
+def _ppl_ratios(one: Run, other: Run) -> Sequence[float]:
     nll = _by_chunk("chunk_nll")
     return [a - b for a, b in zip(nll(one), nll(other), strict=False)]
 
 
-def _ratios_of(path: str) -> Callable[[QuantSummary, QuantSummary], Sequence[float]]:
+def _ratios_of(path: str) -> Callable[[Run, Run], Sequence[float]]:
     of = _by_chunk(path)
     return lambda one, other: log_shares(of(one), of(other))
 
@@ -178,25 +177,25 @@ _SAME_TOP = Metric(
 METRICS = (KLD, PPL, _SAME_TOP)
 
 
-def quality_over_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> LineChart:
+def quality_over_speed(runs: Sequence[Run], names: Sequence[str]) -> LineChart:
     """Return a chart of each quant's loss over its decode speed, best at the lower right, a point for each run.
 
     Loss is the KLD if all have the same base, else PPL; empty if the texts differ. A quality run and a decode are
     paired if model, quant and KV types are equal; the last decode counts.
     """
-    speeds = {_quant_key(each): each.latency for each in summaries if each.latency is not None}
-    scored = [each for each in summaries if scored_text(each)]
+    speeds = {_quant_key(each): each.latency for each in runs if each.latency is not None}
+    scored = [each for each in runs if scored_text(each)]
     klds = [each for each in scored if scored_base(each) is not None]
     is_kld = len(klds) == len(scored) and not vary(scored_base, scored)
     is_comparable = not vary(_scored_chunks, scored)
     metric, y_unit = (KLD, "nats") if is_kld else (PPL, "")
     curves = []
-    for summary, name in zip(summaries, names, strict=True):
-        latency, loss = speeds.get(_quant_key(summary)), metric.value(summary)
+    for run, name in zip(runs, names, strict=True):
+        latency, loss = speeds.get(_quant_key(run)), metric.value(run)
         x, y, half, note = [], [], [], ""
         if latency is not None and loss is not None and is_comparable:
-            x, y, note = [latency.tok_s], [loss], metric.figure.text(summary)
-            low, high = metric.ci95(summary) or (loss, loss)
+            x, y, note = [latency.tok_s], [loss], metric.figure.text(run)
+            low, high = metric.ci95(run) or (loss, loss)
             half = [(high - low) / 2]
         curves.append(Curve(name, np.array(x), np.array(y), np.array(half), note=note))
     end = 1 + round(max((float(each.x[0]) for each in curves if len(each.x)), default=0.0))
@@ -205,8 +204,8 @@ def quality_over_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) 
     )
 
 
-def _quant_key(summary: QuantSummary) -> tuple[str, ...]:
-    subject, types = summary.subject, summary.setup.cache_types or ("", "")
+def _quant_key(run: Run) -> tuple[str, ...]:
+    subject, types = run.subject, run.setup.cache_types or ("", "")
     return subject.header_sha256 or subject.model, subject.quant, *types
 
 
@@ -228,10 +227,10 @@ _KV = "f16"
 
 def score_beside(run: Run) -> Beside:
     """Return the scores of a run beside the nearest published ones."""
-    found, conditions, summary = run.result, _own_score(run), QuantSummary(run)
+    found, conditions = run.result, _own_score(run)
     assert isinstance(found, QualityResult)
     (quant,) = row_names([run])
-    own = {"perplexity": PPL.figure.text(summary), "kld": KLD.figure.text(summary)}
+    own = {"perplexity": PPL.figure.text(run), "kld": KLD.figure.text(run)}
     near = () if conditions is None else nearest_published(load_published(), conditions, _NEAREST)
     measured = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {counted(found.n_chunks, 'chunk')}"
     title = f"{model_name(run.subject)} {quant} against published rows"

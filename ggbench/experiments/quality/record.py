@@ -169,4 +169,4 @@ class QualityResult(Result, Record):
 
 
 def result_of(run: Run) -> QualityResult | None:
-    return run.result if isinstance(run.result, QualityResult) else None
+    return run.result_as(QualityResult)

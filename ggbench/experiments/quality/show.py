@@ -18,7 +18,6 @@ from ggbench.experiments.quality.record import (
 )
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import LineChart
@@ -34,13 +33,13 @@ from ggbench.text import sanitize
 from ggbench.units import counted
 
 _ABOUT = (
-    member("text", "text", path="run.result.text.name"),
-    member("source", "from", path="run.result.text.source"),
-    member("sha256", "sha256", path="run.result.text.sha256"),
-    member("n_scored", "scored", path="run.result.n_scored", unit="tokens"),
-    member("n_ctx", "chunk", path="run.result.n_ctx", unit="tokens"),
-    member("base", "base", path="run.result.base.subject.file"),
-    member("base_logits", "base's logits", path="run.head.settings.base_logits"),
+    member("text", "text", path="result.text.name"),
+    member("source", "from", path="result.text.source"),
+    member("sha256", "sha256", path="result.text.sha256"),
+    member("n_scored", "scored", path="result.n_scored", unit="tokens"),
+    member("n_ctx", "chunk", path="result.n_ctx", unit="tokens"),
+    member("base", "base", path="result.base.subject.file"),
+    member("base_logits", "base's logits", path="head.settings.base_logits"),
 )
 _PERCENTILES = (
     Figure[tuple[float, float]]("percent", "%", lambda pair: f"{pair[0]:g}"),
@@ -57,10 +56,10 @@ class QualityPresenter(Presenter):
     headline = compared.PPL.figure
     differences: ClassVar[Mapping[str, tuple[RunFigure, ...]]] = {"text": compared.DIFFERENCES}
 
-    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[LineChart, ...]:
-        return (compared.quality_over_speed(summaries, names),)
+    def charts(self, runs: Sequence[Run], names: Sequence[str]) -> tuple[LineChart, ...]:
+        return (compared.quality_over_speed(runs, names),)
 
-    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    def metrics(self, runs: Sequence[Run]) -> tuple[Metric, ...]:
         return compared.METRICS
 
     def longer(self, runs: Sequence[Run]) -> str:
@@ -77,22 +76,22 @@ class QualityPresenter(Presenter):
         ]
         return " && ".join(commands)
 
-    def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-        return compared.caveats(summaries)
+    def caveats(self, runs: Sequence[Run]) -> tuple[str, ...]:
+        return compared.caveats(runs)
 
     def answer(self, run: Run) -> str:
         found, quant = result_of(run), sanitize(compared.row_names([run])[0])
         if found is None or found.ppl is None:
             return ""
-        summary, chunks = _summary(run), counted(found.n_chunks, "chunk")
+        chunks = counted(found.n_chunks, "chunk")
         if found.divergence is None:
-            return say("quality.perplexity", quant=quant, ppl=compared.PPL.figure.text(summary), chunks=chunks)
+            return say("quality.perplexity", quant=quant, ppl=compared.PPL.figure.text(run), chunks=chunks)
         low, high = _bounds(found.divergence)
         key = "little" if high > UNNOTICED_LOSS else "unnoticed"
         key = "noticed" if low >= NOTICED_LOSS else key
         if _is_undecided(found, found.divergence):
             key = "too_few"
-        base, loss = _base_quant(run), compared.KLD.figure.text(summary)
+        base, loss = _base_quant(run), compared.KLD.figure.text(run)
         return say(f"quality.{key}", quant=quant, base=base, nats=loss, chunks=chunks)
 
     def beside(self, run: Run) -> Sequence[Beside] | None:
@@ -103,7 +102,7 @@ class QualityPresenter(Presenter):
         if found is None:
             return run_answer(run, Answer(self.ending(run)))
         front, further = _scores([run])
-        why: list[Part] = [further, Facts(facts_of(_ABOUT, _summary(run)), "Text and base")]
+        why: list[Part] = [further, Facts(facts_of(_ABOUT, run), "Text and base")]
         if found.divergence is not None:
             why.append(Table(_PERCENTILES, found.divergence.kld_percentiles, "KL divergence by percentile"))
         command = self.longer([run]) if found.divergence and _is_undecided(found, found.divergence) else ""
@@ -111,29 +110,24 @@ class QualityPresenter(Presenter):
         return run_answer(run, answer)
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        names, rows = list(map(sanitize, compared.row_names(runs))), list(map(_summary, runs))
+        names = list(map(sanitize, compared.row_names(runs)))
         front, further = _scores(runs)
         why: list[Part] = [further]
-        why += [Facts(facts_of(_ABOUT, row), name) for row, name in zip(rows, names, strict=True)]
+        why += [Facts(facts_of(_ABOUT, row), name) for row, name in zip(runs, names, strict=True)]
         command = compare_command([run for run in runs if self.answer(run)])
         return several_answer(
-            runs, names, Answer(_best(rows, names), command, [front], _about_bases(runs), why)
+            runs, names, Answer(_best(runs, names), command, [front], _about_bases(runs), why)
         )
 
 
-def _summary(run: Run) -> QuantSummary:
-    return QuantSummary(run)
-
-
-def _scores(runs: Sequence[Run]) -> list[Table[QuantSummary]]:
+def _scores(runs: Sequence[Run]) -> list[Table[Run]]:
     """Return the table of the answer, and one of further figures."""
     names = dict(zip(map(id, runs), compared.row_names(runs), strict=True))
-    quant = Figure[QuantSummary]("quant", "quant", lambda summary: names[id(summary.run)])
-    rows = list(map(_summary, runs))
-    return [Table((quant, *each), rows) for each in ((*figures("bpw"), *compared.FIGURES), compared.FURTHER)]
+    quant = Figure[Run]("quant", "quant", lambda run: names[id(run)])
+    return [Table((quant, *each), runs) for each in ((*figures("bpw"), *compared.FIGURES), compared.FURTHER)]
 
 
-def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
+def _best(rows: Sequence[Run], names: Sequence[str]) -> str:
     """Return which row loses least, and the first whose loss people notice, or why they cannot be compared."""
     if caveats := compared.caveats(rows):
         return say("quality.unranked", why=caveats[0])
@@ -145,7 +139,7 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
         return say("quality.lowest", quant=quant, ppl=metric.figure.text(row))
     is_least = all(_is_less(metric, row, other) for _, _, other in ranked[1:])
     key = "quality.least" if is_least else "quality.may_be_least"
-    least = say(key, quant=quant, base=_base_quant(row.run), nats=metric.figure.text(row))
+    least = say(key, quant=quant, base=_base_quant(row), nats=metric.figure.text(row))
     for value, name, other in ranked:
         if (metric.ci95(other) or (value,))[0] >= NOTICED_LOSS:
             nats = metric.figure.text(other)
@@ -154,9 +148,7 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
     return least
 
 
-def _ranked(
-    rows: Sequence[QuantSummary], names: Sequence[str]
-) -> tuple[Metric, list[tuple[float, str, QuantSummary]]]:
+def _ranked(rows: Sequence[Run], names: Sequence[str]) -> tuple[Metric, list[tuple[float, str, Run]]]:
     """Return the values of the loss, or of perplexity if no row has a loss: the least first, with names and rows."""
     metric = compared.KLD if any(compared.KLD.value(row) is not None for row in rows) else compared.PPL
     values = zip(map(metric.value, rows), names, rows, strict=True)
@@ -164,7 +156,7 @@ def _ranked(
     return metric, sorted(found, key=itemgetter(0))
 
 
-def _is_less(metric: Metric, one: QuantSummary, other: QuantSummary) -> bool:
+def _is_less(metric: Metric, one: Run, other: Run) -> bool:
     """Return whether a run loses less than another over the same chunks, beyond their interval."""
     ratio = paired_ratio(metric.paired(one, other)) if metric.paired else None
     return ratio is not None and ratio.high < 1

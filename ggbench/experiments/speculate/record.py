@@ -202,4 +202,4 @@ class SpeculateResult(Result, Record):
 
 
 def result_of(run: Run) -> SpeculateResult | None:
-    return run.result if isinstance(run.result, SpeculateResult) else None
+    return run.result_as(SpeculateResult)

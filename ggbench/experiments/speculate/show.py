@@ -8,7 +8,6 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.drafts import expected_acceptance, kind_of
 from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase, result_of
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure, bounded_text, interval_text, member, reader
 from ggbench.show.metric import Metric
@@ -27,16 +26,16 @@ from ggbench.units import format_number, format_percent
 _RULE = "Drafts pay above the break-even, in mean tokens of a step. The gain is that of a typical published acceptance."
 
 
-def _best(summary: QuantSummary) -> SpeculationCase | None:
+def _best(run: Run) -> SpeculationCase | None:
     """Return the best case at the least depth."""
-    found = result_of(summary.run)
+    found = result_of(run)
     return best_case(found.least) if found and found.cases else None
 
 
-def _of_result(key: str, meaning: str, get: Callable[[Run, SpeculateResult], str]) -> Figure[QuantSummary]:
-    def value(summary: QuantSummary) -> str | None:
-        found = result_of(summary.run)
-        return get(summary.run, found) or None if found else None
+def _of_result(key: str, meaning: str, get: Callable[[Run, SpeculateResult], str]) -> Figure[Run]:
+    def value(run: Run) -> str | None:
+        found = result_of(run)
+        return get(run, found) or None if found else None
 
     return Figure(key, "", value, meaning=meaning)
 
@@ -109,7 +108,7 @@ def drafting_line(run: Run, found: SpeculateResult) -> str:
     return server_line(run, setup, draft=draft, spec_type=found.pair.spec_type, n_draft=k)
 
 
-_BREAK_EVEN = Figure[QuantSummary](
+_BREAK_EVEN = Figure[Run](
     "break_even_len", "break-even", reader("step.break_even", _best), bounded_text, "tokens",
     "Mean tokens above which the best step at the least depth pays.", better="less", is_estimate=True,
 )  # fmt: skip
@@ -117,11 +116,11 @@ _DOCUMENTED = (
     *CACHE_TYPES,
     _of_result("verdict", "Whether drafts pay.", lambda run, found: verdict(found)),
     _of_result("llama_server", "The command that drafts; null if no draft pays.", drafting_line),
-    Figure[QuantSummary](
+    Figure[Run](
         "k", "", reader("k", _best), meaning="Tokens drafted in the best step at the least depth."
     ),
     _BREAK_EVEN,
-    Figure[QuantSummary](
+    Figure[Run](
         "break_even_acceptance", "", reader("needed_acceptance", _best),
         meaning="Acceptance of each drafted token, after those before it, that gives this length; null if none does.",
     ),
@@ -151,7 +150,7 @@ class SpeculatePresenter(Presenter):
         ends = dict.fromkeys(format_number(gain, 2) for gain in (min(gains), max(gains)))
         return f"{'–'.join(ends)} x on texts"
 
-    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    def metrics(self, runs: Sequence[Run]) -> tuple[Metric, ...]:
         return (Metric(_BREAK_EVEN, "break-even", is_timed=True),)
 
     def details(self, run: Run) -> Answer:

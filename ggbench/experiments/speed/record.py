@@ -138,4 +138,4 @@ class SpeedResult(Result, Record):
 
 
 def result_of(run: Run) -> SpeedResult:
-    return run.result if isinstance(run.result, SpeedResult) else SpeedResult()
+    return run.result_as(SpeedResult) or SpeedResult()

@@ -11,7 +11,6 @@ from ggbench.models.published import load_published
 from ggbench.models.published.selection import nearest_published
 from ggbench.record import Record
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import Beside, device_of, own_speed
 from ggbench.show.answer import Answer, Facts, Table
@@ -67,8 +66,8 @@ _CASES = (
 )
 
 
-def _speed(summary: QuantSummary) -> float | None:
-    found = _largest(summary.run)
+def _speed(run: Run) -> float | None:
+    found = _largest(run)
     return None if found is None else found.tok_s_qwen2_5
 
 
@@ -100,11 +99,11 @@ class SpeedPresenter(Presenter):
     def has_details(self, run: Run) -> bool:
         return bool(result_of(run).cases)
 
-    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    def metrics(self, runs: Sequence[Run]) -> tuple[Metric, ...]:
         """Return the speeds of the cases that several runs have."""
-        cases = [each.case for summary in summaries for each in _completed(summary.result(SpeedResult))]
+        cases = [each.case for run in runs for each in _completed(run.result_as(SpeedResult))]
         shared = sorted({case for case in cases if cases.count(case) > 1})
-        return (*map(_case_metric, shared), memory_metric(summaries))
+        return (*map(_case_metric, shared), memory_metric(runs))
 
     def beside(self, run: Run) -> Sequence[Beside] | None:
         return [_beside(run, each) for each in result_of(run).cases] or None
@@ -138,8 +137,8 @@ def _largest(run: Run) -> SpeedCase | None:
 def _case_metric(case: Case) -> Metric:
     """Return tokens/s of one case, without an interval as its prefill is timed once."""
 
-    def found(summary: QuantSummary) -> SpeedCase | None:
-        cases = _completed(summary.result(SpeedResult))
+    def found(run: Run) -> SpeedCase | None:
+        cases = _completed(run.result_as(SpeedResult))
         return next((each for each in cases if each.case == case), None)
 
     return speed_metric(f"tok_s_i{case.n_input}_b{case.n_seqs}", case.name, reader("tok_s_qwen2_5", found))
@@ -147,8 +146,8 @@ def _case_metric(case: Case) -> Metric:
 
 def _beside(run: Run, found: SpeedCase) -> Beside:
     """Return a case beside the nearest published speeds of the model, of batches for several sequences."""
-    case, memory, summary = found.case, found.ended.memory_bytes, QuantSummary(run)
-    conditions = own_speed(summary, case.n_input, case.n_gen, case.n_seqs)
+    case, memory = found.case, found.ended.memory_bytes
+    conditions = own_speed(run, case.n_input, case.n_gen, case.n_seqs)
     stated = "tok_s" if case.n_seqs == 1 else "throughput_tok_s"
     rows = [row for row in load_published() if getattr(row, stated) is not None]
     own = {
@@ -157,7 +156,7 @@ def _beside(run: Run, found: SpeedCase) -> Beside:
         "memory_gb": UNKNOWN if memory is None else f"{memory / 1e9:.2f}",
     }
     near = () if conditions is None else nearest_published(rows, conditions, _NEAREST)
-    note = f"llama.cpp, {device_of(summary) or 'unknown device'}"
+    note = f"llama.cpp, {device_of(run) or 'unknown device'}"
     return Beside(
         f"{quant_name(run.subject)}, {case.name}, against published rows", run.subject.quant, own, near, note
     )

@@ -151,4 +151,4 @@ class TuneResult(Result, Record):
 
 
 def result_of(run: Run) -> TuneResult:
-    return run.result if isinstance(run.result, TuneResult) else TuneResult()
+    return run.result_as(TuneResult) or TuneResult()

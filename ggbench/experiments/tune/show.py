@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, result_of
 from ggbench.record import Record
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.figure import Figure, member
 from ggbench.show.presenter import Presenter
@@ -43,19 +42,19 @@ _RATIO = member(
     "ratio",
     "gain",
     _ratio_text,
-    "run.result.ratio",
+    "result.ratio",
     unit="times",
     is_estimate=True,
     meaning="Finalist / defaults.",
 )
 _DOCUMENTED = (
     _RATIO,
-    member("has_gain", "", path="run.result.has_gain", meaning="Whether its interval is above 1."),
-    Figure[QuantSummary](
-        "best", "", lambda summary: _best(summary.run), meaning="llama-server's options that gain; null for none.",
+    member("has_gain", "", path="result.has_gain", meaning="Whether its interval is above 1."),
+    Figure[Run](
+        "best", "", lambda run: _best(run), meaning="llama-server's options that gain; null for none.",
     ),
-    Figure[QuantSummary](
-        "llama_server", "", lambda summary: tuned_command(summary.run) or None,
+    Figure[Run](
+        "llama_server", "", lambda run: tuned_command(run) or None,
         meaning="The command with the settings found; null without a gain.",
     ),
 )  # fmt: skip

@@ -249,7 +249,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         def read() -> Iterator[tuple[list[SavedRun], Comparison]]:
             with host_of(self).services.open_store() as store:
                 measured = saved_runs(store, run_ids)
-            yield measured, compare(columns_of([run.summary for run in measured]))
+            yield measured, compare(columns_of([each.run for each in measured]))
 
         def show(read: tuple[list[SavedRun], Comparison]) -> None:
             if self.is_current:
@@ -274,8 +274,8 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         Only the new runs, and a single one that was there, are marked then.
         """
         selected = sorted(self._selected, key=lambda run: run.run_id)
-        found = [run.summary for run in selected if run.summary and is_repeatable(run.summary.run)]
-        runs = [column[0].run for column in columns_of(found)]
+        found = [each.run for each in selected if each.run and is_repeatable(each.run)]
+        runs = [column[0] for column in columns_of(found)]
         services, is_one = host_of(self).services, len(found) == 1
         times = 1 if is_one else FEWEST_TURNS
 

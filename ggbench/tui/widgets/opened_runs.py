@@ -24,16 +24,16 @@ class OpenedRuns(Vertical):
     def __init__(self, runs: Sequence[SavedRun], comparison: Comparison) -> None:
         super().__init__()
         self.run_ids = [run.run_id for run in runs]
-        columns, saved = columns_of([run.summary for run in runs]), {run.run_id: run for run in runs}
-        self._figures = saved_figures([saved[column[0].run.run_id] for column in columns])
+        columns, saved = columns_of([each.run for each in runs]), {run.run_id: run for run in runs}
+        self._figures = saved_figures([saved[column[0].run_id] for column in columns])
         if len(runs) == 1:
-            run = runs[0].summary.run
+            run = runs[0].run
             self.answer: Answer = presenter_of(run.head.kind).details(run)
             self._title = (
                 f"run {run.run_id} · {run.head.kind} · {run.head.started_at[:16].replace('T', ' ')} UTC"
             )
         else:
-            numbers = [", ".join(str(one.run.run_id) for one in column) for column in columns]
+            numbers = [", ".join(str(one.run_id) for one in column) for column in columns]
             self.answer, self._title = comparison_answer(comparison), f"runs {' with '.join(numbers)}"
 
     def compose(self) -> ComposeResult:

@@ -28,7 +28,7 @@ _FIGURES: tuple[Figure[ListedRun], ...] = (
     _LISTED["w_tokens_per_ms"],
     _LISTED["answer"],
     member("decodes", "depth", lambda decodes: _starts(decodes), "run.head.settings.decodes", priority=4),
-    member("n_gen", "tokens", path="summary.n_gen", priority=6),
+    member("n_gen", "tokens", path="run.n_gen", priority=6),
     member(
         "cache_types",
         "KV",

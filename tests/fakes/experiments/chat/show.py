@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer
 from ggbench.show.charts import PlottedRun
 from ggbench.show.figure import Figure
@@ -19,8 +18,8 @@ from ggbench.units import format_ms
 from .record import ChatResult, Turn
 
 
-def _token_ms(summary: QuantSummary) -> float | None:
-    found = summary.result(ChatResult)
+def _token_ms(summary: Run) -> float | None:
+    found = summary.result_as(ChatResult)
     return None if found is None else found.token_ms
 
 
@@ -32,7 +31,7 @@ class ChatPresenter(Presenter):
 
     kind: ClassVar[str] = "chat"
     has_line: ClassVar[bool] = False
-    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = (CHAT_MS,)
+    figures: ClassVar[tuple[Figure[Run], ...]] = (CHAT_MS,)
     documents: ClassVar[RunDocuments] = RunDocuments("chat", (CHAT_MS,), "The time of a token, by turn.")
 
     def answer(self, run: Run) -> str:
@@ -42,7 +41,7 @@ class ChatPresenter(Presenter):
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
         return tuple(f"turn {each.number}" for each in run.observations if isinstance(each, Turn))
 
-    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    def metrics(self, summaries: Sequence[Run]) -> tuple[Metric, ...]:
         return Metric(CHAT_MS, "chat"), memory_metric(summaries)
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
