@@ -137,8 +137,10 @@ def get_cached(path: Path) -> bytes | None:
 def check_free(path: Path, *, force: bool) -> None:
     """Raise UsageError for a folder, a file in none, and a regular file that exists unless `force` overwrites it.
 
-    What is `_in_place` may exist.
+    What is `_in_place` may exist. Raises like `disk_errors` for a name that no file can have.
     """
+    with disk_errors(path.parent), contextlib.suppress(FileNotFoundError):
+        path.stat()
     if not path.parent.is_dir():
         raise UsageError(
             f"cannot save in {sanitize(str(path.parent))}: no such folder", "create it, or name another"

@@ -137,6 +137,16 @@ def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
     assert [len(entry.name) for entry in tmp_path.iterdir()] == [255]
 
 
+@pytest.mark.parametrize("name", ["n" * 256, "circle", "file/inside"])
+def test_a_name_that_no_file_can_have_is_a_usage_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "file").touch()
+    for force in (False, True):
+        with pytest.raises(UsageError):
+            write_as(tmp_path / name, b"content", force=force)
+    assert (tmp_path / "circle").is_symlink()
+
+
 def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
     """A link leads to what is replaced or made, and a pipe or device is written where it is, without --force."""
     (tmp_path / "file").write_bytes(b"before")

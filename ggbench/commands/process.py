@@ -92,7 +92,7 @@ def open_closed() -> None:
 
 
 def escape_missing() -> None:
-    """Make stdout and stderr escape characters that their encoding lacks, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
+    """Make stdin, stdout and stderr escape what their encoding lacks, instead of failing."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

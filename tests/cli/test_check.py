@@ -148,6 +148,8 @@ def test_a_line_from_stdin_and_one_without_quotes(ggbench: Run, monkeypatch: pyt
     monkeypatch.setattr("sys.stdin", io.StringIO("llama-server \\\n -m Qwen3-8B-Q4_K_M.gguf \\\n -c 512"))
     assert ggbench("check", *CARD).code == 0
     assert ggbench("check", *CARD, "--", "llama-server", "-m", "Qwen3-8B-Q4_K_M.gguf", "-c", "512").code == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"llama-server -m \xff.gguf"), "utf-8"))
+    assert ggbench("check", *CARD).code == 2
 
 
 def test_a_pasted_line_is_planned_like_the_same_options_of_ggbench(ggbench: Run) -> None:

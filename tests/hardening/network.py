@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
@@ -25,6 +27,7 @@ from tests.fakes.hub import (
     WrongLength,
     WrongRange,
 )
+from tests.hardening.damage import MUTATIONS, TEXT_MUTATIONS, damaged
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials
 
@@ -80,6 +83,57 @@ def network_faults(folder: Path, n_faults: int | None = None) -> Trials:
                     row.attempt(f"{what}, {label} {times or 'always'}", _CALLS[what](access, listing), 30)
                     _check(row, f"{what}, {label}", hub, access)
     return row
+
+
+_LIES = (0, 1, -1, 2**63, 2**70, 1e308, "many", None, [], {}, True)
+_NAMES = (
+    "../../x-q4_1.gguf", "/etc/x-q4_1.gguf", "", ".", "x" * 5000 + "-q4_1.gguf", "a\0b-q4_1.gguf", "m-q4_1.gguf/",
+    "M-Q4_1.GGUF", "m-q4_1-00001-of-00003.gguf", "m-q4_1-00002-of-00001.gguf", "\x1b[2J-q4_1.gguf", "🦙.gguf", "\ud800",
+)  # fmt: skip
+
+
+def lying_hub(n: int, draw: random.Random, folder: Path) -> Trials:
+    """Have the list of a repo lie about sizes, names and hashes, in one place or in bytes; nothing false is kept."""
+    row = Trials("a Hub that lies about sizes and names")
+    header = sorted((Path(__file__).parent.parent / "data" / "headers").iterdir())[0].read_bytes()
+    content = header + bytes(range(256)) * 800
+    for number in range(n):
+        target = folder / f"to-{number}"
+        with served_hub() as (hub, access):
+            hub.add_repo(_REPO, {"m-q4_1.gguf": content, "m-q8_0.gguf": content[:-1], "README.md": b"x"})
+            with urlopen(f"{hub.url}/api/models/{_REPO}?blobs=true") as answer:
+                sound = answer.read()
+            label, body = _lied(draw, sound)
+            hub.fail("/api/models/*", Says(body), None)
+            row.run(f"{label}, models", "models", _REPO, "--json")
+            row.run(f"{label}, plan", "plan", f"hf:{_REPO}", "--gpu", "rtx-3060", "--no-measure")
+            row.run(f"{label}, pull", "pull", f"hf:{_REPO}", "q4_1", "--to", str(target), "--yes")
+            row.tried -= 2
+            for path in folder.parent.rglob("*.gguf"):
+                if path.is_relative_to(target) and path.read_bytes() not in (content, content[:-1]):
+                    row.unverified_bytes += path.stat().st_size
+                    row.fault(f"{label}: {path.name} is not what was published")
+            for path in folder.rglob("*"):
+                if not path.is_relative_to(target):
+                    row.unverified_bytes += 1
+                    row.fault(f"{label}: {path} is outside the folder")
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(access.listings_dir, ignore_errors=True)
+            shutil.rmtree(access.headers_dir, ignore_errors=True)
+    return row
+
+
+def _lied(draw: random.Random, sound: bytes) -> tuple[str, bytes]:
+    """Return a list of a repo with one lie, and what it is."""
+    if kind := draw.choice(("", *MUTATIONS, *TEXT_MUTATIONS)):
+        return kind, damaged(sound, draw, kind)
+    document = json.loads(sound)
+    of = draw.choice(document["siblings"])
+    of = draw.choice((of, of.get("lfs", of)))
+    name = draw.choice(list(of))
+    of[name] = draw.choice((*_LIES, *_NAMES, "f" * 64, "F" * 64, "../" * 20, hashlib.sha256(b"").hexdigest()))
+    document["siblings"] *= draw.choice((1, 1, 1, 2, 3000))
+    return f"{name} = {of[name]!r:.60}", json.dumps(document).encode()
 
 
 _CALLS: dict[str, Callable[[HubAccess, RepoListing], Callable[[], object]]] = {

@@ -16,6 +16,8 @@ from ggbench.machine.bandwidth import ReadRate
 from ggbench.machine.host import default_threads
 from tests.conftest import TINY
 from tests.hardening import (
+    answers,
+    bindings,
     descriptions,
     doors,
     drivers,
@@ -23,8 +25,10 @@ from tests.hardening import (
     growth,
     headers,
     kills,
+    lines,
     names,
     network,
+    outputs,
     rpc_kills,
     scarcity,
     stores,
@@ -58,8 +62,13 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "published": lambda t: doors.damaged_published(4 if t.is_quick else 1000, t.draw),
     "catalogs": lambda t: doors.damaged_catalogs(20 if t.is_quick else 1000, t.draw, t.folder),
     "notes": lambda t: doors.damaged_notes(20 if t.is_quick else 1000, t.draw, t.folder, t.model),
+    "lines": lambda t: lines.damaged_lines(40 if t.is_quick else 10_000, t.draw),
     "machines": lambda t: descriptions.described_machines(10 if t.is_quick else 2500),
     "network": lambda t: network.network_faults(t.folder, 3 if t.is_quick else None),
+    "hub": lambda t: network.lying_hub(6 if t.is_quick else 500, t.draw, t.folder),
+    "answers": lambda t: answers.broken_servers(1 if t.is_quick else 200, t.draw, t.folder, t.model),
+    "bindings": lambda t: bindings.doctored_bindings(2 if t.is_quick else 104, t.draw, t.folder, t.model),
+    "outputs": lambda t: outputs.written_files(t.folder, t.model, 1 if t.is_quick else None),
     "names": lambda t: names.hostile_names(t.folder, dict(list(names.NAMES.items())[:1]) if t.is_quick else None),
     "terminals": lambda t: terminals.narrow_terminals(t.model, is_quick=t.is_quick),
     "kills": lambda t: kills.kills_of_measurements(
@@ -79,7 +88,19 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
 }
 if has_backend("rpc"):
     ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
-SLOW = ("servers", "memory", "drafts", "drivers", "disk", "together", "frontends", "growth", "rpc")
+SLOW = (
+    "answers",
+    "bindings",
+    "servers",
+    "memory",
+    "drafts",
+    "drivers",
+    "disk",
+    "together",
+    "frontends",
+    "growth",
+    "rpc",
+)
 """Rows that start many processes, which a quick run leaves out."""
 LONGEST = "frontends"
 TIMED = "growth"
@@ -94,7 +115,18 @@ def run_rows(
         with tempfile.TemporaryDirectory(prefix="ggbench-hardening-") as folder, own_home(Path(folder) / "home"):
             _know_bandwidth()
             model = cached_twin("tiny", TINY, "q8_0", Path(folder) / "twins")
-            if name in ("rows", "published", "names", "terminals", "kills", "writers", "disk", "together", "frontends"):
+            if name in (
+                "rows",
+                "published",
+                "outputs",
+                "names",
+                "terminals",
+                "kills",
+                "writers",
+                "disk",
+                "together",
+                "frontends",
+            ):
                 names.store_with_a_run()
             began = time.monotonic()
             row = ROWS[name](Trial(random.Random(seed), Path(folder) / "work", model, tuple(real), is_quick, minutes))

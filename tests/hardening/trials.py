@@ -82,9 +82,9 @@ class Trials:
         if "Traceback" in err or "Error: unexpected" in err or code not in _CODES:
             self.tracebacks += 1
             self.fault(f"{label}: exit code {code}, {err.strip()[-300:]}")
-        elif why := unprintable(out) or unprintable(err):
+        elif why := unprintable(out) or unprintable(err) or "[Errno" * ("[Errno" in err):
             self.tracebacks += 1
-            self.fault(f"{label}: its output has {why}")
+            self.fault(f"{label}: its output has {why}{err[-200:] * (why == '[Errno')}")
 
 
 _CODES = (0, 1, 2, 3, 4, 5, 6, 130)

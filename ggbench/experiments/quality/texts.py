@@ -147,6 +147,5 @@ def read_text_bytes(archive: Path) -> bytes:
     except KeyError:
         raise BadFile(f"{name} has no {MEMBER}", _OTHER_TEXT) from None
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise BadFile(
-            f"{name} cannot be read: {sanitize(str(error)) or type(error).__name__}", _OTHER_TEXT
-        ) from None
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise BadFile(f"{name} cannot be read: {sanitize(why)}", _OTHER_TEXT) from None
