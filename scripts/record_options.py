@@ -32,6 +32,7 @@ _OWN = {
 """How ggbench writes options that it has otherwise, by last spelling: words by value, `*` for any."""
 _ROLES = {
     "model": "--model --hf-repo --hf-file --model-url",
+    "idle": "--defrag-thold",
     "check": "--fit --fit-target --fit-ctx --cache-ram --mmproj-auto",
     "uncounted": "--lora --lora-scaled --control-vector --n-gpu-layers-draft --override-tensor-draft --cpu-moe-draft"
     " --n-cpu-moe-draft --device-draft --n-cpu-ffn --kv-unified-per-slot --no-host --repack --op-offload --override-kv"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +19,13 @@ from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.run_commands import RunSettings, render
 from ggbench.decisions.pick.sentences import candidate_name, headline, is_runnable
 from ggbench.decisions.pick.show import PICK, pick_answer, pick_record, settings_of
-from ggbench.errors import DoesNotFit, ExitCode, StoreError, UsageError
+from ggbench.errors import DoesNotFit, ExitCode, UsageError
 from ggbench.fields import reproduce
 from ggbench.files import write_as
 from ggbench.gguf_file.layout import count_params
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.record import Record
-from ggbench.runs.store.database import Store
+from ggbench.runs.store.health import open_if_any
 from ggbench.show.changes import change_text
 from ggbench.show.words import say
 from ggbench.sizing.budget import with_main_memory
@@ -49,11 +48,7 @@ class Paste(Record):
 
 def run_pick(asked: Competitors, request: PickRequest, allocator: DryAllocator, output: Output) -> Pick:
     """Return the pick among models, with stored results if they can be read; show each quant that is sized."""
-    with contextlib.ExitStack() as opened:
-        store = None
-        with contextlib.suppress(StoreError):
-            store = opened.enter_context(Store.open())
-        show = opened.enter_context(status_line(output))
+    with open_if_any() as store, status_line(output) as show:
         steps = decide(asked, request, allocator, store)
         while True:
             try:

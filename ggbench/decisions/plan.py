@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ggbench.errors import StoreError
 from ggbench.expect.loss import added
 from ggbench.models.targets import Target
-from ggbench.runs.store.database import Store
-from ggbench.runs.store.health import has_runs
+from ggbench.runs.store.health import open_if_any
 from ggbench.show.words import say
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import Planners, PlanRequest
@@ -61,11 +58,7 @@ def _estimated(
     from ggbench.expect.speed import expected_speed
 
     headers = {target.file.header_sha256 for target in targets if target.file is not None}
-    with contextlib.ExitStack() as opened:
-        store = None
-        if has_runs():  # opening creates the file
-            with contextlib.suppress(StoreError):
-                store = opened.enter_context(Store.open())
+    with open_if_any() as store:
         runs, losses = MachineRuns(store, request.budget), measured_losses(store, headers)
 
         def speed(target: Target, setup: LlamaConfig, n_seqs: int = 1) -> Expected | None:

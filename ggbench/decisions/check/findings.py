@@ -6,7 +6,6 @@ memory. Sources: `common_params_fit_impl` in common/fit.cpp, tools/server/server
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
@@ -18,7 +17,7 @@ from ggbench.engines.llama.command_line import CommandLine
 from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.engines.llama.flags import changed_flags
-from ggbench.errors import StoreError, Unsupported
+from ggbench.errors import Unsupported
 from ggbench.expect.loss import expected_cache_loss
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.speed import expected_curves, speed_at
@@ -26,8 +25,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import default_threads
 from ggbench.models.targets import Target
 from ggbench.record import Record
-from ggbench.runs.store.database import Store
-from ggbench.runs.store.health import has_runs
+from ggbench.runs.store.health import open_if_any
 from ggbench.show.words import say
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.fit import Fit, Fitter
@@ -122,13 +120,11 @@ def check_line(
     """
     file = target.header()
     setup, idle = _applied(line, given, file)
-    with contextlib.ExitStack() as opened:
-        allocator = opened.enter_context(allocate(setup))
-        planners = opened.enter_context(Planners(allocator, PlanRequest(budget, setup, options)))
-        store = None
-        if has_runs():
-            with contextlib.suppress(StoreError):
-                store = opened.enter_context(Store.open())
+    with (
+        allocate(setup) as allocator,
+        Planners(allocator, PlanRequest(budget, setup, options)) as planners,
+        open_if_any() as store,
+    ):
         runs = MachineRuns(store, budget)
         try:
             fitter = planners.fitter(target)
@@ -155,7 +151,7 @@ def check_line(
 def _refused(line: CommandLine) -> Iterator[LineFinding]:
     for each in line.given:
         if each.gone:
-            kind: Kind = "idle" if each.gone.startswith("it has no effect") else "refuses"
+            kind: Kind = "idle" if each.option.role == "idle" else "refuses"
             yield LineFinding(kind, each.flag, "gone", {"why": each.gone})
 
 
@@ -266,30 +262,39 @@ class _Search:
         found = self.fitter.sized(replace(self.best.setup, **changes))
         return found if found is not None and found.is_enough else None
 
-    def _freed(self, fit: Fit) -> int:
-        return self.best.needed_bytes - fit.needed_bytes
+    def _keep(
+        self, fit: Fit, kind: Kind, subject: str, key: str, *, gain: float | None = None, **values: str | int
+    ) -> LineFinding:
+        """Return the finding of a fit, which is the best from now on."""
+        self.best = fit
+        return LineFinding(kind, subject, key, values, gain)
+
+    def _freeing(
+        self, setup: LlamaConfig, subject: str, key: str, **values: str | int
+    ) -> Iterator[LineFinding]:
+        """Yield a setup that takes clearly less than the best so far, which it becomes."""
+        fit = self.fitter.sized(setup)
+        if fit is not None and (freed := self.best.needed_bytes - fit.needed_bytes) > _MUCH_BYTES:
+            yield self._keep(fit, "wastes", subject, key, freed=format_bytes(freed), **values)
 
     def _cells(self) -> Iterator[LineFinding]:
         """Yield a cache beyond the training context, of which llama-server gives a slot nothing."""
         trained, setup = self.fitter.file.n_ctx_train or 0, self.best.setup
         is_other = _LONGER.search(self.line.model) and not _LONGER.search(self.target.model)
         is_stretched = is_other or self.line.last("--override-kv")
-        if not 0 < trained < _slot(self.best) or is_stretched:
-            return
-        capped = self.fitter.fit(replace(setup, n_ctx=trained * setup.n_streams))
-        values: dict[str, str | int] = {"trained": trained, "freed": format_bytes(self._freed(capped))}
-        yield LineFinding("wastes", f"-c {self.best.context.n_ctx}", "beyond_training", values)
-        self.best = capped
+        if 0 < trained < _slot(self.best) and not is_stretched:
+            capped = replace(setup, n_ctx=trained * setup.n_streams)
+            yield from self._freeing(
+                capped, f"-c {self.best.context.n_ctx}", "beyond_training", trained=trained
+            )
 
     def _attention(self) -> Iterator[LineFinding]:
         """Yield full caches of a model without windows, and what flash attention would free."""
         setup = self.best.setup
         if setup.swa_full and self.best.context.swa_cells is None:
             yield LineFinding("idle", "--swa-full", "no_windows")
-        alike = self.fitter.sized(replace(setup, flash_attn="auto")) if setup.flash_attn == "off" else None
-        if alike is not None and (freed := self._freed(alike)) > _MUCH_BYTES:
-            yield LineFinding("wastes", "-fa off", "flash_attn", {"freed": format_bytes(freed)})
-            self.best = alike
+        if setup.flash_attn == "off":
+            yield from self._freeing(replace(setup, flash_attn="auto"), "-fa off", "flash_attn")
 
     def _remedies(self) -> Iterator[LineFinding]:
         """Yield the cheapest change with which a command fits that does not."""
@@ -299,12 +304,11 @@ class _Search:
         changes = what_helps(self.fitter, start, self.fitter.longest(start))
         better = next((each.setup for each in changes if each.setup is not None and each.fits), None)
         if better is not None:
-            self.best = self.fitter.fit(better)
-            subject = " ".join(changed_flags(better, start.setup))
-            values = {"left": format_bytes(self.best.left_bytes), "speed": _speed(self.speed(self.best))}
-            yield LineFinding("fits", subject, "fits_with", values)
-        moved = None if self.best.is_enough else self._unplaced(start.setup)
-        self.best = moved if moved is not None and moved.is_enough else self.best
+            fit, subject = self.fitter.fit(better), " ".join(changed_flags(better, start.setup))
+            left, speed = format_bytes(fit.left_bytes), _speed(self.speed(fit))
+            yield self._keep(fit, "fits", subject, "fits_with", left=left, speed=speed)
+        elif (moved := self._unplaced(start.setup)) is not None and moved.is_enough:
+            self.best = moved
 
     def _unplaced(self, setup: LlamaConfig) -> Fit | None:
         """Return the fit with the least in main memory, where the command places tensors; None if it cannot be had."""
@@ -323,10 +327,7 @@ class _Search:
             values = {"n_ctx": n_ctx, "each": n_ctx // setup.n_seq_max}
             yield LineFinding("divides", f"-np {setup.n_seq_max}", "context_per_slot", values)
         if self.line.value("--parallel") in ("", "-1"):
-            alone = self.fitter.sized(replace(setup, n_seq_max=1, kv_unified=False))
-            if alone is not None and (freed := self._freed(alone)) > _MUCH_BYTES:
-                yield LineFinding("wastes", "-np 1", "auto_slots", {"freed": format_bytes(freed)})
-                self.best = alone
+            yield from self._freeing(replace(setup, n_seq_max=1, kv_unified=False), "-np 1", "auto_slots")
 
     def _cache(self) -> Iterator[LineFinding]:
         """Yield a quantized cache where a finer one fits as well, and one that a GPU has no kernel for."""
@@ -369,10 +370,9 @@ class _Search:
             if found is None or not found.is_enough or before is None or after is None:
                 continue
             if before > _CLEAR_GAIN * after and (self._gain(found) or 1.0) * _CLEAR_GAIN > 1:
-                subject = " ".join(changed_flags(found.setup, setup))
-                values = {"was": f"-ub {setup.n_ubatch}", "ratio": f"{before / after:.1f}"}
-                yield LineFinding("gains", subject, "small_ubatch", values, before / after)
-                self.best = found
+                subject, gain = " ".join(changed_flags(found.setup, setup)), before / after
+                was, ratio = f"-ub {setup.n_ubatch}", f"{gain:.1f}"
+                yield self._keep(found, "gains", subject, "small_ubatch", gain=gain, was=was, ratio=ratio)
                 return
 
     @property

@@ -44,8 +44,8 @@ class ServerOption(Record):
     """The environment variable that also sets it; empty without one."""
     gone: str
     """Why llama-server refuses it, or what does its work; empty for one that it has."""
-    role: Literal["", "model", "uncounted", "check"]
-    """Whether it names the model, concerns memory or speed and is in no plan, or is for checks alone."""
+    role: Literal["", "model", "uncounted", "check", "idle"]
+    """Whether it names the model, concerns memory or speed and is in no plan, is for checks alone, or does nothing."""
     own: Mapping[str, tuple[str, ...]]
     """ggbench's words by value, `on` or `off`; `*` is any value. Empty where the option is ggbench's, or has no effect.
     """
@@ -275,6 +275,7 @@ _VARIABLE = re.compile(r"(?:--env=)?(?P<name>\w+)=(?P<value>.*)", re.DOTALL)
 _SERVER = re.compile(r"(?:.*[/\\])?llama-server(?:\.exe)?", re.IGNORECASE)
 _APP = re.compile(r"(?:.*[/\\])?llama", re.IGNORECASE)
 """The program that serves by its command `serve`, or `server`."""
+_STARTERS = ("sudo", "env", "exec", "nice", "nohup", "numactl", "taskset", "time")
 _IMAGE = re.compile(r"(?:[\w.-]+/)*[\w.-]*llama[\w.-]*:[\w.-]+", re.IGNORECASE)
 """An image of a container, `ghcr.io/ggml-org/llama.cpp:server-cuda`, whose entry point is llama-server."""
 _ENDS = ";|&<>"
@@ -299,11 +300,13 @@ def parse_command(text: str) -> CommandLine:
     program = [left.pop(0)]
     variables = {match["name"]: match["value"] for match in map(_VARIABLE.fullmatch, before) if match}
     if _IMAGE.fullmatch(program[0]):
-        program = [*_container(before), *program]
+        program = [*_kept(before), *program]
         if _start(left) == 0 or left[:1] in (["--server"], ["-s"]):
             program.append(left.pop(0))
-    elif left[:1] in (["serve"], ["server"]):
-        program.append(left.pop(0))
+    else:
+        is_served = left[:1] in (["serve"], ["server"])
+        program = [*itertools.dropwhile(_is_prose, _kept(before)), *program, *left[:is_served]]
+        del left[:is_served]
     return CommandLine(tuple(program), (*_of_variables(variables), *_of_words(left)))
 
 
@@ -342,8 +345,13 @@ def _start(words: Sequence[str]) -> int | None:
     return next(itertools.chain(images, programs), None)
 
 
-def _container(before: Sequence[str]) -> list[str]:
-    """Return the words that start a container, without variables that are options of llama-server."""
+def _is_prose(word: str) -> bool:
+    """Return whether a word before the program does not begin what it is started by, such as `sudo` or a variable."""
+    return word not in _STARTERS and not _VARIABLE.fullmatch(word)
+
+
+def _kept(before: Sequence[str]) -> list[str]:
+    """Return the words of the command before the program, without variables that are options of llama-server."""
     names, kept = {each.env for each in server_options().values() if each.env}, list[str]()
     for word in before:
         variable = _VARIABLE.fullmatch(word)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from ggbench import paths
 from ggbench.errors import StoreError
 from ggbench.record import Record
 from ggbench.runs.store.connection import as_store_errors, connect_to_read, is_empty
+from ggbench.runs.store.database import Store
 
 
 class StoreHealth(Record):
@@ -59,11 +61,13 @@ def _check(connection: sqlite3.Connection) -> None:
         raise error
 
 
-def has_runs() -> bool:
-    """Return whether any run is stored; False if the file is missing or cannot be read."""
-    with (
-        contextlib.suppress(sqlite3.Error),
-        contextlib.closing(connect_to_read(paths.results_file())) as connection,
-    ):
-        return connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is not None
-    return False
+@contextlib.contextmanager
+def open_if_any() -> Iterator[Store | None]:
+    """Yield the store, for estimates; None without a run, or if they cannot be read. Creates no file."""
+    with contextlib.ExitStack() as opened:
+        store = None
+        with contextlib.suppress(sqlite3.Error, StoreError):
+            connection = opened.enter_context(contextlib.closing(connect_to_read(paths.results_file())))
+            if connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is not None:
+                store = opened.enter_context(Store.open())
+        yield store
