@@ -270,7 +270,7 @@ class _Search:
         return LineFinding(kind, subject, key, values, gain)
 
     def _freeing(
-        self, setup: LlamaConfig, subject: str, key: str, **values: str | int
+        self, setup: LlamaConfig, subject: str, key: str, **values: int
     ) -> Iterator[LineFinding]:
         """Yield a setup that takes clearly less than the best so far, which it becomes."""
         fit = self.fitter.sized(setup)
