@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import option, output_options, plot_option
+from ggbench.commands.options import against_option, option, output_options, plot_option
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     cls=DocumentedCommand,
     examples="""
     ggbench compare 3 4 -r 4
-    ggbench compare 12 --against base.json
+    ggbench compare base.json 12
     """,
 )
 @click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
-@option(
-    "--against", "Compare with this run or file, or show the nearest published rows.",
-    metavar="RUN|FILE|published",
-)  # fmt: skip
+@against_option
 @option(
     "-r --repeat", "Measure the runs again this often, in turns, and compare those.", click.IntRange(1, 1000)
 )
@@ -52,22 +49,21 @@ def command(
     way; otherwise it is undecided. Three runs or more share these 5 % (Holm). PPL, KLD and same top tokens are compared
     chunk by chunk, and only if text, chunks, base and n_batch are the same.
     """
-    from ggbench.cli.named_runs import PUBLISHED, compared_runs
+    from ggbench.cli.named_runs import compared_runs
     from ggbench.runs.store.database import Store
 
     if plot and output.as_json:
         hint = "omit --json, or save the plot: ggbench report RUN -o FILE.html"
         raise UsageError("--plot cannot be used with --json", hint)
-    published = PUBLISHED if against == PUBLISHED else None
     with Store.open() as store:
-        columns = compared_runs(store, named, against)
+        columns = compared_runs(store, named)
         output.notice(*store.notices)
-        comparison = _compared(columns, is_alone_enough=bool(published) and repeat is None)
+        comparison = _compared(columns, is_alone_enough=bool(against) and repeat is None)
     if repeat is not None:
         from ggbench.commands.comparing import compare_again
 
         compare_again([column[0] for column in columns], repeat, output)
-    _show([column[0] for column in columns], comparison, published, plot, output)
+    _show([column[0] for column in columns], comparison, against, plot, output)
 
 
 def _compared(columns: Sequence[Column], *, is_alone_enough: bool) -> Comparison:

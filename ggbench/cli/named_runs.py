@@ -17,24 +17,14 @@ if TYPE_CHECKING:
     from ggbench.runs.store.database import Store
 
 
-PUBLISHED = "published"
-
-
-def compared_runs(store: Store, named: Sequence[str], against: str | None) -> list[Column]:
-    """Return the columns to compare, the base first, each run once; repeats are averaged.
+def compared_runs(store: Store, named: Sequence[str]) -> list[Column]:
+    """Return the columns to compare, each run once; repeats are averaged.
 
     Raises UsageError for names that are not runs, BadFile for a file without results, and StoreError.
     """
     found = [(name, run) for name in dict.fromkeys(named) for run in _named(store, name)]
     places = ["" if name.isdecimal() else name for name, _ in found]
-    columns = columns_of([run for _, run in found], places)
-    if against and against != PUBLISHED:
-        base = _named(store, against)
-        if len(base) != 1:
-            hint = "import it, and give the number of the run to compare with"
-            raise UsageError(f"{sanitize(against)} has {len(base)} runs", hint)
-        columns = [(base[0],), *columns]
-    return columns
+    return columns_of([run for _, run in found], places)
 
 
 def _named(store: Store, name: str) -> list[Run]:

@@ -26,7 +26,7 @@ from ggbench.record import Record
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.fit import LONGEST, Fit, Fitter
 from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan_record import Budget, KvCacheTypes, Note, PlanRow
+from ggbench.sizing.plan_record import Budget, Note, PlanRow
 from ggbench.sizing.speed_limits import speed_limit
 from ggbench.sizing.theory.kv_cache import checkpoint_bytes
 from ggbench.sizing.theory.offload import check_overrides
@@ -97,12 +97,12 @@ class Planners:
         self,
         variant: Target,
         setup: LlamaConfig | None = None,
-        caches: Sequence[KvCacheTypes] = (),
+        caches: Sequence[tuple[str, str]] = (),
         *,
         by_line: bool = False,
     ) -> Iterator[PlanRow]:
-        """Yield a row for each of `caches`; without any, one for a setup, with changes that would help if it does not
-        fit. `setup` replaces the request's, with other sizes.
+        """Yield a row for each of `caches`, types of K and V; without any, one for a setup, with changes that would
+        help if it does not fit. `setup` replaces the request's, with other sizes.
 
         `by_line` finds the longest context to about 2 %, which takes one dry context for all quants of a shape.
         The fastest of unlike GPUs have a row of their own if they are enough. A cache of at least 8 bits, or the only
@@ -114,13 +114,13 @@ class Planners:
         if variant.file is None:
             yield _failed(variant, request, Outcome.FAILED, variant.reason)
             return
-        for cache in caches or (None,):
-            asked = request if cache is None else replace(request, setup=with_cache(request.setup, cache))
+        for type_k, type_v in caches or [(request.setup.type_k, request.setup.type_v)]:
+            asked = replace(request, setup=replace(request.setup, type_k=type_k, type_v=type_v))
             try:
-                if cache is None:
-                    yield self._of_setup(variant, asked, by_line=by_line)
-                else:
+                if caches:
                     yield from self._of_cache(variant, asked, is_only=len(caches) == 1, by_line=by_line)
+                else:
+                    yield self._of_setup(variant, asked, by_line=by_line)
             except EngineEnded as end:
                 yield _failed(variant, asked, end.ending.outcome, end.ending.reason)
 
@@ -237,10 +237,6 @@ def _sized(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit) -> P
         devices=fit.devices,
         limit_tok_s=speed_limit(placement, row.n_ctx_slot or context.n_ctx),
     )
-
-
-def with_cache(setup: LlamaConfig, cache: KvCacheTypes) -> LlamaConfig:
-    return replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
 
 
 def _checkpoint_bytes(file: ModelFile, setup: LlamaConfig) -> int | None:

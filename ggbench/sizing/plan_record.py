@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import FlashAttn, LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.hub.repo_records import RepoListing
 from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
@@ -245,14 +245,6 @@ class Budget(Record):
         if not self.devices:
             return replace(self, projector=projector, host=first)
         return replace(self, projector=projector, devices=(first, *others))
-
-
-class KvCacheTypes(Record):
-    """The options that determine the size of a KV cache at a given n_ctx, by llama.cpp's names."""
-
-    type_k: str
-    type_v: str
-    flash_attn: FlashAttn
 
 
 class Note(Record):

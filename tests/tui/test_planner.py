@@ -24,7 +24,7 @@ from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, resolve_headers
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, KvCacheTypes
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
 from ggbench.tui.host import Services
@@ -58,7 +58,7 @@ def start(workers: list[FakeWorker]) -> Callable[[], LlamaEngine]:
 
 def needing(n_ctx: int, *, is_here: bool = True) -> PickRequest:
     workload = ChatTurn("short", 128, 128, 0)
-    budget, caches = msgspec.structs.replace(BUDGET, is_here=is_here), (KvCacheTypes("f16", "f16", "auto"),)
+    budget, caches = msgspec.structs.replace(BUDGET, is_here=is_here), (("f16", "f16"),)
     return PickRequest(Needs(workload, given_n_ctx=n_ctx), budget, LlamaConfig(), caches)
 
 

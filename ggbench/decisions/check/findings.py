@@ -269,9 +269,7 @@ class _Search:
         self.best = fit
         return LineFinding(kind, subject, key, values, gain)
 
-    def _freeing(
-        self, setup: LlamaConfig, subject: str, key: str, **values: int
-    ) -> Iterator[LineFinding]:
+    def _freeing(self, setup: LlamaConfig, subject: str, key: str, **values: int) -> Iterator[LineFinding]:
         """Yield a setup that takes clearly less than the best so far, which it becomes."""
         fit = self.fitter.sized(setup)
         if fit is not None and (freed := self.best.needed_bytes - fit.needed_bytes) > _MUCH_BYTES:

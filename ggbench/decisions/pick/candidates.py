@@ -28,8 +28,8 @@ from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
 from ggbench.sizing.drafts import has_mtp
 from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan import Planners, with_cache
-from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.sizing.plan import Planners
+from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import Known, SpeedCurve, interpolated, inverse
 
@@ -50,20 +50,17 @@ class PickRequest(Record):
     budget: Budget
     setup: LlamaConfig
     """Setup to run with; its n_ctx and cache types are ignored."""
-    caches: tuple[KvCacheTypes, ...]
+    caches: tuple[tuple[str, str], ...]
+    """Types of K and V of each KV cache to try."""
     options: tuple[tuple[str, str], ...] = ()
     """Other command-line options, for the command that reproduces a row."""
 
 
-def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig) -> tuple[KvCacheTypes, ...]:
+def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig) -> tuple[tuple[str, str], ...]:
     """Return the caches to try; without flash attention, only unquantized V. Raises UsageError for none."""
-    usable = tuple(
-        KvCacheTypes(type_k, type_v, setup.flash_attn)
-        for type_k, type_v in types
-        if setup.flash_attn != "off" or type_v in UNQUANTIZED
-    )
+    usable = tuple(each for each in types if setup.flash_attn != "off" or each[1] in UNQUANTIZED)
     if types and not usable:
-        with_cache(setup, KvCacheTypes(*types[0], setup.flash_attn)).check()
+        replace(setup, type_k=types[0][0], type_v=types[0][1]).check()
     return usable
 
 
@@ -142,7 +139,12 @@ class Finder:
         return (step, fit.needed_bytes - plain.needed_bytes) if fit.is_enough else None
 
     def _rows(
-        self, variant: Target, setup: LlamaConfig, caches: Sequence[KvCacheTypes] = (), *, by_line: bool = False
+        self,
+        variant: Target,
+        setup: LlamaConfig,
+        caches: Sequence[tuple[str, str]] = (),
+        *,
+        by_line: bool = False,
     ) -> list[PlanRow]:
         try:
             return list(self._planners.rows(variant, setup, caches, by_line=by_line))
