@@ -7,13 +7,11 @@ import re
 
 from msgspec.structs import replace
 
-from ggbench.gguf_file.quants import canonical_quant, quant_from_words
+from ggbench.gguf_file.quants import known_quants
 from ggbench.machine.known_devices import KnownDevice, known_devices
 from ggbench.models.published.benches import BenchedRow
 
-_MODEL_TYPE = re.compile(
-    r"(?P<model>.+?) (?:mostly )?(?P<words>(?:all )?[A-Z0-9_]+(?: - (?:Small|Medium|Large|[\d.]+ bpw))?)"
-)
+_BACKENDS = ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal", "CPU")
 _ACTIVE = re.compile(r"[ .]A(\d+(?:\.\d+)?)B")
 _ACTIVE_BILLIONS = {
     "gpt-oss 20B": 3.6, "gpt-oss 120B": 5.1, "llama 8x7B": 12.9, "llama 8x22B": 39, "deepseek2 16B": 2.4,
@@ -30,16 +28,6 @@ _FASTEST_BYTES_S = 1e13
 """Higher than any device's memory bandwidth, for devices with unknown bandwidth."""
 
 
-def split_model_type(model_type: str) -> tuple[str, str]:
-    """Return model and quant of llama-bench's `qwen3moe 30B.A3B Q4_K - Medium`; the quant is empty if it has none."""
-    found = _MODEL_TYPE.fullmatch(model_type.strip().removesuffix(" MoE"))
-    if found is None:
-        return model_type.strip(), ""
-    words, _, size = found["words"].partition(" - ")
-    quant = canonical_quant(words) if size.endswith("bpw") else quant_from_words(found["words"])
-    return found["model"], quant
-
-
 def measurement(row: BenchedRow) -> BenchedRow:
     """Return the row without its source and date: equal rows are one measurement."""
     return replace(row, source="", date="")
@@ -52,6 +40,10 @@ def problem_of(row: BenchedRow) -> str:
     are slower, so rows with some there satisfy it too. A model split by layers reads from one device at a time. Prompts
     are checked against four times the FP16 rate of the matrix cores, as 8-bit and 4-bit types are faster.
     """
+    if row.backend not in _BACKENDS:
+        return f"backend {row.backend} is none of {', '.join(_BACKENDS)}"
+    if known_quants().keys().isdisjoint((row.quant, f"{row.quant}_m", row.quant.removesuffix("_m"))):
+        return f"{row.quant} is no quant of llama.cpp"
     device = _known(row.device)
     together = row.count if row.split_mode in ("row", "tensor") else 1
     if row.is_decode and row.weight_bytes:

@@ -1,23 +1,25 @@
-"""Read llama-bench's output from pasted text and add its rows to the published data.
+"""Read llama-bench's output, or rows of `ggbench export --format row`, and add them to the published data.
 
-Tables, JSON, JSON lines and CSV are read, from files or standard input. The log lines above a table name its devices;
---device and --count override them, and are needed for a CPU. A row that is malformed, already there, or faster than
-its device's memory allows is left out with a line that says so. Exit code 5 if there was no row to add.
+Text is read as pasted, with tables, JSON, JSON lines or CSV in it, from files or standard input. The log lines above a
+table name its devices; --device and --count override them, and are needed for a CPU. A row that is malformed, already
+there, or faster than its device's memory allows is left out with a line that says so. Exit code 5 if there was no row
+to add.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from ggbench.errors import BadFile
-from ggbench.machine.known_devices import known_devices, recognize_device
+from ggbench.errors import BadFile, UsageError
+from ggbench.formats.published_rows import device_id, published_row
 from ggbench.models.published.benches import (
     ROWS_FILE,
     SOURCES_FILE,
@@ -28,12 +30,9 @@ from ggbench.models.published.benches import (
 )
 from ggbench.text import sanitize
 from scripts.llama_bench_pasted import PastedRow, read_pasted
-from scripts.published_rows import measurement, problem_of, split_model_type
+from scripts.published_rows import measurement, problem_of
 
 DATA = Path(__file__).parent.parent / "ggbench" / "models" / "published" / "data"
-BACKENDS = {"MTL": "Metal", "HIP": "ROCm", "BLAS": "CPU"}
-_STATED = ("n_gpu_layers", "n_cpu_moe", "n_threads", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn",
-           "split_mode")  # fmt: skip
 
 
 def main() -> int:
@@ -70,7 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--remark", default="", help="what concerns every row of the place, such as a power limit"
     )
-    parser.add_argument("--date", required=True, type=_month, help="month of publication, such as 2024-05")
+    parser.add_argument(
+        "--date", type=_month, help="month of publication of llama-bench's rows, such as 2024-05"
+    )
     parser.add_argument("--device", help="device of every row: an id of known_devices.toml or a name")
     parser.add_argument("--count", type=int, help="number of devices")
     parser.add_argument(
@@ -96,63 +97,83 @@ def _texts(files: list[Path]) -> Iterator[tuple[str, str]]:
 
 
 def _rows(text: str, name: str, options: argparse.Namespace) -> Iterator[BenchedRow | str]:
+    lines = [line.strip("> \t\r") for line in text.splitlines()]
+    reader = (
+        _exported_rows(lines, name, options)
+        if any(map(_is_header, lines))
+        else _rows_of_bench(text, name, options)
+    )
+    for where, row in reader:
+        problem = row if isinstance(row, str) else problem_of(row)
+        yield f"{where}: {problem}" if problem else row
+
+
+def _is_header(line: str) -> bool:
+    return line.startswith("source,device,")
+
+
+def _exported_rows(
+    lines: list[str], name: str, options: argparse.Namespace
+) -> Iterator[tuple[str, BenchedRow | str]]:
+    """Yield the rows below each header, down to an empty line or the end of a block, or what is wrong with one."""
+    header = ""
+    for number, line in enumerate(lines, start=1):
+        if _is_header(line):
+            header = line
+        elif not line or line.startswith("`"):
+            header = ""
+        elif header and options.model in line:
+            yield f"{name}, line {number}", _exported_row(header, line, options.source)
+
+
+def _exported_row(header: str, line: str, source: str) -> BenchedRow | str:
+    """Return the row, or what is wrong with it."""
+    try:
+        n_cells, n_names = (len(next(csv.reader([each], strict=True))) for each in (line, header))
+        if n_cells != n_names:
+            return f"it has {n_cells} cells under {n_names} names; paste whole lines"
+        (row,) = parse_benches(f"{header}\n{source}{line[line.index(',') :]}\n")
+    except (csv.Error, msgspec.ValidationError) as error:
+        return sanitize(str(error))
+    return replace(row, device=device_id(row.device, None))
+
+
+def _rows_of_bench(text: str, name: str, options: argparse.Namespace) -> Iterator[tuple[str, BenchedRow | str]]:
+    """Yield the rows of llama-bench, or what each lacks."""
     try:
         for pasted in read_pasted(text, name):
             if isinstance(pasted, BadFile):
-                yield f"{pasted.message}; {pasted.hint}" if pasted.hint else pasted.message
+                yield (
+                    name,
+                    pasted.message.removeprefix(f"{name}: ") + (f"; {pasted.hint}" if pasted.hint else ""),
+                )
             elif options.model in pasted.row.text("model_type"):
-                row = _benched(pasted, options)
-                problem = row if isinstance(row, str) else problem_of(row)
-                yield f"{pasted.where}: {problem}" if problem else row
+                yield pasted.where, _benched(pasted, options)
     except BadFile as error:
-        yield error.message
+        yield name, error.message.removeprefix(f"{name}: ")
 
 
 def _benched(pasted: PastedRow, options: argparse.Namespace) -> BenchedRow | str:
     """Return the row, or what it lacks."""
-    row, fields = pasted.row, pasted.row.fields
-    model, quant = split_model_type(row.text("model_type"))
-    backend = re.split(r"[,+ ]", row.text("backends"))[0]
-    if not quant or not backend:
-        return f"model {row.text('model_type')!r} or backend {row.text('backends')!r} is not llama-bench's"
-    if row.n_prompt and row.n_gen:
-        return f"{row.test} is a prompt and an answer in one rate"
-    if len(set(pasted.devices)) > 1 and not options.device:
-        return f"the log has several kinds of device, so state --device: {', '.join(pasted.devices)}"
-    device = options.device or (pasted.devices[0] if pasted.devices and backend != "CPU" else None)
-    if device is None:
-        return "no log line names the device, so state --device"
-    stated: dict[str, Any] = {name: fields[name] for name in _STATED if name in fields}
-    if options.n_cpu_moe is not None:
-        stated["n_cpu_moe"] = options.n_cpu_moe
-    number, commit = row.integer("build_number"), row.text("build_commit")
-    used = row.text("devices") not in ("", "auto") and row.text("devices").count("/") + 1
-    return BenchedRow(
-        source=options.source,
-        device=_device(device),
-        count=options.count or used or (1 if row.text("split_mode") == "none" else len(pasted.devices)) or 1,
-        backend=BACKENDS.get(backend, backend),
-        model=model,
-        quant=quant,
-        weight_bytes=row.integer("model_size") or None,
-        n_params=row.integer("model_n_params") or None,
-        test=row.test.partition(" ")[0],
-        n_depth=row.n_depth,
-        tok_s=round(row.number("avg_ts"), 2),
-        stddev=round(row.number("stddev_ts"), 2) if "stddev_ts" in fields else None,
-        build=f"b{number}" if number > 1 else commit.removeprefix("unknown") or None,
-        date=options.date,
-        **stated,
-    )
-
-
-def _device(name: str) -> str:
-    """Return the id of a known device, else the name without trademarks."""
-    if any(device.id == name for device in known_devices()):
-        return name
-    plain = " ".join(re.sub(r"\((?:R|TM)\)", "", name, flags=re.IGNORECASE).split())
-    found = recognize_device(plain, None)
-    return found.id if found else plain
+    if pasted.row.n_prompt and pasted.row.n_gen:
+        return f"{pasted.row.test} is a prompt and an answer in one rate"
+    devices = pasted.devices if not pasted.row.text("backends").startswith("CPU") else ()
+    if options.device:
+        devices = (options.device,) * (len(devices) or 1)
+    if len(set(devices)) > 1:
+        return f"the log has several kinds of device, so state --device: {', '.join(devices)}"
+    if not devices or not options.date:
+        return (
+            "no log line names the device, so state --device"
+            if not devices
+            else "state the month: --date 2026-02"
+        )
+    try:
+        row = published_row(pasted.row, devices, source=options.source, date=options.date)
+    except UsageError as error:
+        return error.message
+    n_cpu_moe = row.n_cpu_moe if options.n_cpu_moe is None else options.n_cpu_moe
+    return replace(row, count=options.count or row.count, n_cpu_moe=n_cpu_moe)
 
 
 def _keep_source(file: Path, options: argparse.Namespace) -> None:

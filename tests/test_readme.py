@@ -84,6 +84,12 @@ def test_every_command_line_can_be_typed(page: Path) -> None:
     assert n_lines > 0
 
 
+def test_the_form_for_measurements_shows_commands_that_run() -> None:
+    form = (_ROOT / ".github/ISSUE_TEMPLATE/measurement.yml").read_text(encoding="utf-8")
+    lines = re.findall(r"^ +ggbench (.+)$", form, re.MULTILINE)
+    assert [parse_words([_EXAMPLES.get(word, word) for word in line.split()]) for line in lines]
+
+
 def _commands() -> Iterator[click.Command]:
     for name in COMMANDS:
         found = cli.get_command(click.Context(cli), name)

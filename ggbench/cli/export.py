@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ggbench.runs.store.runs import StoredRun
 
 
-_FORMATS = ("llama-bench", "csv", "json")
+_FORMATS = ("llama-bench", "row", "csv", "json")
 _STDOUT = Path("-")
 _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --with-paths keeps them"
 
@@ -30,13 +30,14 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
     ggbench export 3 4 -o ours.json
     ggbench export 3 --format csv -o samples.csv
     ggbench export 3 4 --format json -o runs.json
+    ggbench export 3 --format row
     """,
 )
 @click.argument("run_ids", metavar="RUN...", type=int, nargs=-1, required=True)
 @option(
     "--format form",
-    "llama-bench, csv or json. llama-bench: its rows, as JSON; csv: every sample; json: whole runs for"
-    " `ggbench import`.",
+    "llama-bench, row, csv or json. llama-bench: its rows, as JSON; row: the line to publish; csv: every sample; json:"
+    " whole runs for `ggbench import`.",
     click.Choice(_FORMATS),
     metavar="FORMAT",
     default=_FORMATS[0],
@@ -62,6 +63,9 @@ def command(
     becomes a row pp N. Each row has one sample per repetition. They are joined by file name, threads and load mode
     (llama-bench -lm mmap). Fields unknown to a run get llama-bench's default and are listed on stderr.
 
+    --format row prints the longest decode of a run, else its prompts, as a row of `ggbench published`: device, backend,
+    build, model, quant, depth, tok/s and its deviation. Nothing is sent; the repository has an issue form for it.
+
     Folders, server names and serial numbers of GPUs are left out, unless --with-paths is given.
     """
     from ggbench.files import check_free, write_as
@@ -81,7 +85,7 @@ def command(
             if not with_paths:
                 output.notice(_LEFT_OUT)
         else:
-            pieces = iter([_bench_rows(store, runs, output, with_paths=with_paths)])
+            pieces = iter([_bench_rows(store, runs, output, form, with_paths=with_paths)])
         if path == _STDOUT:
             for piece in pieces:
                 click.echo(piece, nl=False)
@@ -90,23 +94,33 @@ def command(
             output.notice(f"saved {counted(len(runs), 'run')} in {sanitize(str(path))}")
 
 
-def _bench_rows(store: Store, runs: list[StoredRun], output: Output, *, with_paths: bool) -> str:
+def _bench_rows(store: Store, runs: list[StoredRun], output: Output, form: str, *, with_paths: bool) -> str:
     from ggbench.formats.llama_bench import as_json
     from ggbench.formats.llama_bench_export import export_run
+    from ggbench.formats.published_rows import rows_to_publish
+    from ggbench.models.published.benches import benches_csv
     from ggbench.runs.stored import read_recording, read_run
 
-    exported = [
-        export_run(read_run(store, each), read_recording(store, each), with_paths=with_paths) for each in runs
-    ]
-    rows = [row for each in exported for row in each.rows]
-    empty = [stored for stored, each in zip(runs, exported, strict=True) if not each.rows]
+    rows, published = [], []
+    unknown: dict[str, None] = {}
+    for stored in runs:
+        run = read_run(store, stored)
+        exported = export_run(run, read_recording(store, stored), with_paths=with_paths)
+        if not exported.rows:
+            output.notice(f"run {stored.run_id} ({stored.kind}) contains no llama-bench test")
+        elif form == "row":
+            published += rows_to_publish(run, exported.rows)
+            if run.unsteady:
+                output.notice(f"run {stored.run_id} was disturbed: measure it again before you publish it")
+        rows += exported.rows
+        unknown |= dict.fromkeys(exported.unknown)
     if not rows:
         raise UsageError(
             "none of these runs contains a llama-bench test",
             "export decode, prefill or speed runs, or use --format json",
         )
-    output.notice(*(f"run {each.run_id} ({each.kind}) contains no llama-bench test" for each in empty))
-    unknown = dict.fromkeys(name for each in exported for name in each.unknown)
+    if form == "row":
+        return benches_csv(published)
     if unknown:
         output.notice(f"unknown of some rows, written as llama-bench's default: {', '.join(unknown)}")
     return as_json(rows)

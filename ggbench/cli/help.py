@@ -29,7 +29,7 @@ TOPICS = {
     "names": "How to name a MODEL and a QUANT.",
     "defaults": "What differs from llama-server.",
     "servers": "How a server is measured.",
-    "scripts": "Output, exit codes, files and completion.",
+    "scripts": "For programs and agents: commands, documents, exit codes.",
     "schema": "The documents of --json, and the schema of each.",
 }
 
@@ -91,13 +91,24 @@ def _meanings() -> dict[str, str]:
     return found
 
 
-def _rows(block: str) -> Sequence[Sequence[str]]:
+def _answers(root: click.Context) -> Iterator[tuple[str, str]]:
+    """Yield the commands that have --json, with their line of help."""
+    group = root.command
+    assert isinstance(group, click.Group)
+    for name in group.list_commands(root):
+        found = group.get_command(root, name)
+        if found and any("--json" in parameter.opts for parameter in found.params):
+            yield name, found.short_help or ""
+
+
+def _rows(root: click.Context, block: str) -> Sequence[Sequence[str]]:
     """Return the rows of a block of a topic: `name :: meaning`, or generated from `@name`; empty for a paragraph."""
     from ggbench.decisions.pick.show import rules
     from ggbench.engines.llama.defaults import DIFFERENCES
     from ggbench.show.glossary import read_rows, terms
 
     generated: dict[str, Callable[[], Iterable[Sequence[str]]]] = {
+        "@answers": lambda: _answers(root),
         "@terms": lambda: terms().items(),
         "@figures": lambda: _meanings().items(),
         "@rules": rules,
@@ -165,7 +176,7 @@ def _show_page(root: click.Context, topic: str) -> None:
             for number, block in enumerate(content.strip("\n").split("\n\n")):
                 if number:
                     formatter.write_paragraph()
-                if rows := _rows(block):
+                if rows := _rows(root, block):
                     write_rows(formatter, rows, most=24)
                 else:
                     write_paragraphs(formatter, block)

@@ -26,9 +26,9 @@ GROUPS = {
     "Choose": {
         "pick": "The quant and KV cache to run, why, and the commands for it.",
         "plan": "Memory, speed and loss of each quant, without downloading.",
-        "check": "A llama-server command from a forum: does it fit, what does it waste?",
+        "check": "Does a llama-server command fit here, and what does it waste?",
         "forecast": "Predict a model's speed from a few layers, without its file.",
-        "speculate": "Whether a draft model makes decoding faster here, before the download.",
+        "speculate": "Whether a draft model pays here, before the download.",
         "limits": "Theoretical limits of a GPU: context, prefill knees, W and B.",
         "published": "Published measurements of other systems.",
     },

@@ -98,6 +98,12 @@ def test_topics_are_wrapped_to_the_terminal(ggbench: Run, monkeypatch: pytest.Mo
     assert [line for line in ran.out.splitlines() if len(line) > width and len(line.split()) > 2] == []
 
 
+def test_what_scripts_need_is_one_page(ggbench: Run) -> None:
+    page = ggbench("help", "scripts").out.splitlines()
+    assert len(page) <= 60
+    assert {"pick", "plan", "check", "decode", "compare"} <= {line.split()[0] for line in page if line.startswith("  ")}
+
+
 def test_a_number_is_explained_once() -> None:
     explained = {each.header for each in figures() if each.meaning}
     assert {"W", "B", "speed"} <= explained

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
+from ggbench.formats.published_rows import split_model_type
 from ggbench.machine.known_devices import known_devices, recognize_device
 from ggbench.models.published import data_text
 from ggbench.models.published.benches import (
@@ -15,7 +16,7 @@ from ggbench.models.published.benches import (
     load_bench_sources,
     load_benches,
 )
-from scripts.published_rows import measurement, problem_of, split_model_type
+from scripts.published_rows import measurement, problem_of
 
 ROWS = load_benches()
 SOURCES = {source.id: source for source in load_bench_sources()}

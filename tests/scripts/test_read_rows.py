@@ -95,3 +95,35 @@ def test_the_device_has_to_be_known(read: Reader) -> None:
 def test_a_dry_run_writes_nothing(read: Reader) -> None:
     assert read(CUDA, "--dry-run") == (0, ["2 rows could be added"])
     assert read.rows == []
+
+
+EXPORTED = """\
+### Rows
+
+```csv
+source,device,count,backend,model,quant,weight_bytes,n_params,test,n_depth,tok_s,stddev,build,date
+,rtx-3090,,CUDA,qwen3 0.6B,q8_0,633495552,596049920,tg512,25,210.25,1.5,b9000,2026-11
+,NVIDIA GeForce RTX 3070,2,CUDA,qwen3 0.6B,q8_0,633495552,596049920,tg512,25,110.25,,b9000,2026-11
+,rtx-3090,,CUDA,qwen3 0.6B,q8_0,,,tg512,25,fast,,b9000,2026-11
+,rtx-3090,,CUDA,qwen3 0.6B,q8_0,633495552,596049920,tg512,25,9999,,b9000,2026-11
+,rtx-3090,,OpenGL,qwen3 0.6B,q8_0,,,tg512,25,99,,b9000,2026-11
+,rtx-3090,,CUDA,qwen3 0.6B,q9_9,,,tg512,25,99,,b9000,2026-11
+,rtx-3090,,CUDA,qwen3 0.6B,q8_0,,,tg512,25,99
+```
+
+it was cold, with the window open
+"""
+
+
+def test_rows_that_ggbench_exported_are_added_and_what_is_wrong_is_refused(read: Reader) -> None:
+    code, lines = read(EXPORTED, *NEW)
+    assert code == 0
+    assert read.rows == [
+        ("rtx-3090", 1, "qwen3 0.6B", "q8_0", "tg512", 25, 210.25),
+        ("rtx-3070", 2, "qwen3 0.6B", "q8_0", "tg512", 25, 110.25),
+    ]
+    refused = ["Expected `float`", "tok/s would read at least", "OpenGL is none of", "q9_9 is no quant", "10 cells"]
+    assert len(lines) == len(refused) + 1
+    for number, (line, what) in enumerate(zip(lines, refused, strict=False), start=7):
+        assert line.startswith(f"paste.md, line {number}: ") and what in line
+    assert "already there" in read(EXPORTED)[1][0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import asdict
@@ -21,20 +22,24 @@ ROWS_FILE = "llama-bench.csv"
 SOURCES_FILE = "llama-bench-sources.toml"
 
 
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[\w .,:@()+/?-]{1,64}$")]
+_Above0 = msgspec.Meta(gt=0)
+
+
 class BenchedRow(Record, kw_only=True):
     """One test of llama-bench; None means not stated, i.e. that build's default."""
 
     source: str
     """Id of the source, as in `load_bench_sources`."""
-    device: str
+    device: _Name
     """Id in `known_devices.toml`, else the name printed by llama.cpp; a CPU's name if no GPU was used."""
-    count: int = 1
+    count: Annotated[int, _Above0] = 1
     """Number of devices that the model was split over."""
-    backend: str
+    backend: _Name
     """CUDA, ROCm, Vulkan, SYCL, Metal, CPU."""
-    model: str
+    model: _Name
     """llama-bench's name of the model, without the quant: `qwen3moe 30B.A3B`."""
-    quant: str
+    quant: _Name
     """`q4_k_m`; mixes of types (`UD-Q4_K_XL`) have the name of their file type."""
     weight_bytes: int | None = None
     """Rounded to 0.01 GiB or MiB if from a table."""
@@ -44,21 +49,21 @@ class BenchedRow(Record, kw_only=True):
     n_threads: int | None = None
     n_batch: int | None = None
     n_ubatch: int | None = None
-    type_k: str | None = None
-    type_v: str | None = None
+    type_k: _Name | None = None
+    type_v: _Name | None = None
     flash_attn: int | None = None
     """-1 auto, 0 off, 1 on."""
-    split_mode: str | None = None
-    test: str
+    split_mode: _Name | None = None
+    test: Annotated[str, msgspec.Meta(pattern=r"^(pp[1-9]\d{0,8}|tg|tg[1-9]\d{0,8})$")]
     """`pp512` or `tg128`; `tg` for a server's own timing of an answer of unknown length."""
-    n_depth: int = 0
+    n_depth: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Tokens in the KV cache before the test."""
-    tok_s: float
+    tok_s: Annotated[float, _Above0]
     stddev: float | None = None
     """Standard deviation of the repetitions, in tok/s."""
-    build: str | None = None
+    build: _Name | None = None
     """Number of the build, `b2824`, or its commit."""
-    date: str
+    date: Annotated[str, msgspec.Meta(pattern=r"^20\d\d-(0[1-9]|1[0-2])$")]
     """Month of publication, `2024-05`."""
 
     @property
