@@ -15,6 +15,8 @@ from ggbench.text import sanitize
 from ggbench.units import counted
 
 if TYPE_CHECKING:
+    from ggbench.formats.llama_bench import BenchRow
+    from ggbench.models.published.benches import BenchedRow
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
 
@@ -101,7 +103,8 @@ def _bench_rows(store: Store, runs: list[StoredRun], output: Output, form: str, 
     from ggbench.models.published.benches import benches_csv
     from ggbench.runs.stored import read_recording, read_run
 
-    rows, published = [], []
+    rows: list[BenchRow] = []
+    published: list[BenchedRow] = []
     unknown: dict[str, None] = {}
     for stored in runs:
         run = read_run(store, stored)
