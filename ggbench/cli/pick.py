@@ -188,6 +188,7 @@ def command(
     budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
     from ggbench.commands.picking import (
         Paste,
+        card_twice,
         find_substitute,
         run_pick,
         show_pick,
@@ -207,7 +208,8 @@ def command(
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
         pick = run_pick(asked, request, allocator, output)
         instead = find_substitute(pick, request, allocator, output) if asked.models else ""
-    pick = msgspec.structs.replace(pick, instead=instead)
+    twice = card_twice(pick, asked, request, memory, output)
+    pick = msgspec.structs.replace(pick, instead=instead, twice=twice)
     show_pick(pick, request, output, Paste(form, path, force), _exit_code(pick))
     raise click.exceptions.Exit(_exit_code(pick))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
+from ggbench.commands.budget_options import BudgetOptions, start_allocator
 from ggbench.commands.output import Output, status_line
 from ggbench.decisions.pick.candidates import PickRequest
 from ggbench.decisions.pick.decide import decide
@@ -18,7 +19,7 @@ from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.run_commands import RunSettings, render
 from ggbench.decisions.pick.sentences import candidate_name, headline, is_runnable
 from ggbench.decisions.pick.show import PICK, pick_answer, pick_record, settings_of
-from ggbench.errors import DoesNotFit, ExitCode
+from ggbench.errors import DoesNotFit, ExitCode, UsageError
 from ggbench.fields import reproduce
 from ggbench.files import write_as
 from ggbench.gguf_file.layout import count_params
@@ -27,7 +28,9 @@ from ggbench.record import Record
 from ggbench.runs.store.health import open_if_any
 from ggbench.show.changes import change_text
 from ggbench.show.words import say
+from ggbench.sizing.budget import with_main_memory
 from ggbench.text import sanitize
+from ggbench.units import format_length
 
 if TYPE_CHECKING:
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -84,6 +87,23 @@ def _peers(best: Candidate) -> tuple[CatalogModel, ...]:
     )
 
 
+def card_twice(
+    pick: Pick, asked: Competitors, request: PickRequest, memory: BudgetOptions, output: Output
+) -> str:
+    """Return `rtx-3090x2` if two of the one card that was described hold what one does not; else nothing."""
+    if is_runnable(pick) or len(memory.gpu) != 1:
+        return ""
+    twice = replace(memory, gpu=(f"{memory.gpu[0]}x2",))
+    try:
+        budget = with_main_memory(twice.budget(request.setup, measures=False))
+    except UsageError:  # it describes several already, or no known card
+        return ""
+    with start_allocator(request.setup, budget, None) as allocator:
+        found = run_pick(asked, replace(request, budget=budget), allocator, output)
+    is_whole = found.recommended is not None and not found.recommended.is_split
+    return twice.gpu[0] if is_whole and not budget.is_unified else ""
+
+
 def show_pick(pick: Pick, request: PickRequest, output: Output, paste: Paste, exit_code: ExitCode) -> None:
     """Print the pick; raises DoesNotFit, with how it would, if there is nothing to run."""
     best = pick.best
@@ -122,4 +142,6 @@ def _remedy(pick: Pick, request: PickRequest) -> str:
     asked = replace(request.setup, n_ctx=pick.needs.n_ctx)
     again = reproduce("pick", [*filter(None, [pick.instead])], asked, dict(request.options))
     found = [say("pick.fits_with", changes=" or ".join(ways))] if ways else []
+    if pick.twice:
+        found.append(say("pick.fits_twice", twice=pick.twice, n_ctx=format_length(pick.needs.n_ctx)))
     return "; ".join([*found, say(f"pick.{key}", model=pick.instead, again=again)])

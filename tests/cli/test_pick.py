@@ -89,6 +89,8 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
     )
     assert said.err.endswith("; qwen3.8-27b fits: ggbench pick qwen3.8-27b --gpu rtx-3060 --n-ctx 32768\n")
     assert "all candidates" in ggbench("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "--need-ctx", "32k", "--why").out
+    pair = ggbench("pick", "llama-3.1-70b", "q4_k_m", "--gpu", "rtx-3090", "--ram", "8GiB", "-c", "8k")
+    assert "two of them hold it with 8k (--gpu rtx-3090x2); qwen3.8-27b fits" in pair.err
 
 
 def test_a_workload_is_shortened_to_a_given_context(ggbench: Run) -> None:

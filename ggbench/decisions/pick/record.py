@@ -222,6 +222,8 @@ class Pick(Record):
     """What would change what a person does, the most important first."""
     instead: str = ""
     """Id of the current model to run where this one does not fit or is slow; empty for none."""
+    twice: str = ""
+    """Two of the described card that hold it where one does not, `rtx-3090x2`; empty for none."""
     drafting: tuple[DraftStep, int] | None = None
     """The best step with the MTP layers of the recommendation, and the bytes that they take; None if they do not
     certainly pay, or do not fit."""
