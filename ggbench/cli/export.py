@@ -77,6 +77,8 @@ def command(
     output = Output(as_json=False, quiet=quiet)
     if path != _STDOUT:
         check_free(path, force=force)
+    elif force:
+        raise UsageError("--force overwrites the file of -o", "add -o FILE, or omit --force")
     with Store.open() as store:
         output.notice(*store.notices)
         runs = [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]

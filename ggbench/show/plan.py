@@ -276,7 +276,8 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     helped = _best_helped(plan.rows, nearest)
     largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     devices = () if largest is None else _apart(largest)
-    front = rows if is_named or largest is None else _around(rows, rows.index(largest))
+    shown = [row for row in rows if is_named or row is nearest or not _is_hopeless(row)]
+    front = shown if is_named or largest is None else _around(shown, shown.index(largest))
     parts: list[Part] = [_front_table(plan.budget, front)]
     if largest is not None and devices:
         parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=largest.quant)))
@@ -303,11 +304,13 @@ def _fitting(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 def _nearest(rows: Sequence[PlanRow]) -> PlanRow | None:
     """Return the quant that lacks least; None if all fit."""
-    return max(_misfits(rows), key=lambda row: row.left_bytes or 0, default=None)
+    misfits = [row for row in rows if row.fits is False]
+    return max(misfits, key=lambda row: row.left_bytes or 0, default=None)
 
 
-def _misfits(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    return [row for row in rows if row.fits is False]
+def _is_hopeless(row: PlanRow) -> bool:
+    """Return whether no change of its setup makes a quant fit."""
+    return row.fits is False and not any(each.fits and each.setup is not None for each in row.changes)
 
 
 def _best_helped(rows: Sequence[PlanRow], nearest: PlanRow | None) -> PlanRow | None:
@@ -344,12 +347,11 @@ def _notes(plan: EnginePlan, rows: Sequence[PlanRow], helped: PlanRow | None, n_
 
 
 def _reserve(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return which quants fit a GPU, or miss it, by less than its reserve; empty without any."""
+    """Return that a quant fits a GPU, or misses it, by less than its reserve; empty without one."""
     n_bytes = max((device.reserve_bytes for device in budget.devices), default=0)
-    close = [row.quant for row in rows if row.left_bytes is not None and abs(row.left_bytes) < n_bytes]
-    if not close:
+    if not any(row.left_bytes is not None and abs(row.left_bytes) < n_bytes for row in rows):
         return ""
-    return say("plan.reserve", quants=in_words(close), kept=format_bytes(n_bytes), why=budget.reserve_source)
+    return say("plan.reserve", kept=format_bytes(n_bytes), why=budget.reserve_source)
 
 
 def _apart(row: PlanRow) -> Sequence[PlannedDevice]:

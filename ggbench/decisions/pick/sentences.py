@@ -8,7 +8,7 @@ from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
 from ggbench.show.figure import Value
-from ggbench.show.names import kv_name, model_name
+from ggbench.show.names import kv_name, model_name, twin_notes
 from ggbench.show.plan import (
     assumed_memory,
     basis_mark,
@@ -71,6 +71,7 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
     found = [
         assumed_memory(budget, [pick.best.row]),
         say("pick.instead", instead=pick.instead) if pick.instead else "",
+        *twin_notes([pick.best.row.subject]),
         card_order(budget, pick.best.setup),
         _drafting(pick),
         *of_commands,
