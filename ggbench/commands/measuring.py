@@ -1,6 +1,6 @@
 """Turn jobs into finished runs, for every command that measures.
 
-A command calls `make_jobs`, `measure`, `run_output.show_measured` and `MeasureResult.leave`.
+A command calls `make_jobs` and `run_output.measure_and_show`.
 """
 
 from __future__ import annotations

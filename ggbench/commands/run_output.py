@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
 from msgspec.structs import replace
 
+from ggbench.commands.measure_options import with_tuned
+from ggbench.commands.measuring import MeasureResult, measure
+from ggbench.commands.options import MeasureRequest
 from ggbench.commands.output import Output
 from ggbench.models.published.selection import NearRow
+from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.show.answer import Answer, Part
@@ -16,23 +20,31 @@ from ggbench.show.names import quant_name
 from ggbench.show.presenter import presenter_of
 from ggbench.show.words import say
 
-if TYPE_CHECKING:
-    from ggbench.commands.measuring import MeasureResult
-
-
 _PLOT_HEIGHT = 18
 
 
-def show_measured(measured: MeasureResult, *, plot: bool = False, against: str | None = None) -> None:
-    """Show one run in full, or several side by side; with --json, print one document."""
-    runs, output = [each.run for each in measured.finished], measured.asked.output
-    presenter = presenter_of(measured.jobs[0].experiment.kind)
+def measure_and_show(
+    jobs: Sequence[Job],
+    asked: MeasureRequest,
+    *,
+    is_sweep: bool | None = None,
+    plot: bool = False,
+    against: str | None = None,
+    keeps_cache: bool = False,
+) -> NoReturn:
+    """Run the jobs with tuned settings if asked to, like `with_tuned`, show one run in full, or several side by side,
+    with --json as one document, and end the command.
+    """
+    measured = measure(with_tuned(jobs, asked, keeps_cache=keeps_cache), asked, is_sweep=is_sweep)
+    runs, output = measured.runs, asked.output
+    presenter = presenter_of(jobs[0].experiment.kind)
     if output.as_json:
         _record(measured, [run_document(run, against=against) for run in runs])
     elif measured.is_sweep and runs:
         show_answer(presenter.table(runs), runs, output, against=against)
     elif measured.error is None and runs and presenter.has_details(runs[0]):
         show_answer(presenter.details(runs[0]), runs, output, plot=plot, against=against)
+    measured.leave()
 
 
 def _record(measured: MeasureResult, rows: Sequence[dict[str, object]]) -> None:

@@ -6,7 +6,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes
-from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
+from ggbench.commands.measure_options import measuring_options, tuned_option
 from ggbench.commands.options import MeasureRequest, plot_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -37,13 +37,10 @@ def command(settings: DecodeSettings, plot: bool, asked: MeasureRequest) -> None
     greedy sampler is timed separately. With -np N, N users decode at once: the table shows the speed of each user and
     of all together. A server gets N concurrent requests.
     """
-    from ggbench.commands.measuring import make_jobs, measure
-    from ggbench.commands.run_output import show_measured
+    from ggbench.commands.measuring import make_jobs
+    from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.decode.measure import EXPERIMENT
 
     if plot and asked.output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
-    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked), asked)
-    measured = measure(jobs, asked)
-    show_measured(measured, plot=plot)
-    measured.leave()
+    measure_and_show(make_jobs(EXPERIMENT, settings, asked), asked, plot=plot)

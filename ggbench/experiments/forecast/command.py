@@ -34,8 +34,7 @@ def command(asked: MeasureRequest) -> None:
 
     Not supported: models with coupled layers (Gemma 3n), and layers on several GPUs.
     """
-    from ggbench.commands.measuring import measure
-    from ggbench.commands.run_output import show_measured
+    from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.record import ForecastSettings
     from ggbench.models.targets import resolve
@@ -43,6 +42,4 @@ def command(asked: MeasureRequest) -> None:
 
     asked.setup.check_program()
     targets = resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
-    measured = measure([Job(EXPERIMENT, each, asked.setup, ForecastSettings()) for each in targets], asked)
-    show_measured(measured)
-    measured.leave()
+    measure_and_show([Job(EXPERIMENT, each, asked.setup, ForecastSettings()) for each in targets], asked)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ggbench.commands.budget_options import BudgetOptions, find_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_searches
-from ggbench.commands.measure_options import measuring_options, timeout_option, tuned_option, with_tuned
+from ggbench.commands.measure_options import measuring_options, timeout_option, tuned_option
 from ggbench.commands.options import MeasureRequest, field_option, option, projector_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings
@@ -50,8 +50,8 @@ def command(
     the buffers. Several QUANTS (or --all) share one table; a failed one shows its reason.
     """
     from ggbench.commands.downloads import allow_downloads
-    from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
-    from ggbench.commands.run_output import show_measured
+    from ggbench.commands.measuring import make_jobs, warn_of_memory_use
+    from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.maxctx.measure import EXPERIMENT
     from ggbench.sizing.projectors import find_projector, read_projector
 
@@ -65,13 +65,11 @@ def command(
         read_projector(mmproj)
         settings = replace(settings, mmproj=str(mmproj))
     drafting = find_draft(draft, asked.setup, asked.hub)
-    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=is_sweep), asked)
+    jobs = make_jobs(EXPERIMENT, settings, asked, every=is_sweep)
     if drafting is not None:
         if asked.model.engine:
             raise UsageError("only llama.cpp drafts", "omit --draft")
         allow_downloads([drafting], asked.hub, asked.output)
         jobs = [replace(job, draft=drafting) for job in jobs]
     warn_of_memory_use(asked)
-    measured = measure(jobs, asked, is_sweep=is_sweep)
-    show_measured(measured)
-    measured.leave()
+    measure_and_show(jobs, asked, is_sweep=is_sweep)

@@ -31,12 +31,10 @@ def command(settings: PrefillSettings, asked: MeasureRequest) -> None:
     ggbench compare over the ratios within each turn, for each length, where no difference means none over 10 %; with
     --json in its document.
     """
-    from ggbench.commands.measuring import make_jobs, measure
-    from ggbench.commands.run_output import show_measured
+    from ggbench.commands.measuring import make_jobs
+    from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.prefill.measure import EXPERIMENT
 
     if len(asked.engines) > 1:
         compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked)
-    measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
-    show_measured(measured)
-    measured.leave()
+    measure_and_show(make_jobs(EXPERIMENT, settings, asked), asked)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types
-from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
+from ggbench.commands.measure_options import measuring_options, tuned_option
 from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, option
 from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.experiments.quality.record import N_CTX, NO_BASE, QualityRequest
@@ -62,8 +62,8 @@ def command(
     to a base; perplexities are rarely comparable.
     """
     from ggbench.commands.measure_options import given_setup
-    from ggbench.commands.measuring import make_jobs, measure
-    from ggbench.commands.run_output import show_measured
+    from ggbench.commands.measuring import make_jobs
+    from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.quality.logits_file import read_logits_file
     from ggbench.experiments.quality.measure import EXPERIMENT, find_bases, quality_jobs, settings_of
     from ggbench.experiments.quality.texts import WIKITEXT_2
@@ -87,9 +87,7 @@ def command(
     targets = [job.target for job in jobs]
     bases = find_bases(asked.model, NO_BASE if base_logits else base, targets, asked.hub.access())
     jobs = quality_jobs(targets, asked.setup, settings, bases, kv_types, is_base_named=base is not None)
-    measured = measure(with_tuned(jobs, asked, keeps_cache=True), asked)
-    show_measured(measured, against=against)
-    measured.leave()
+    measure_and_show(jobs, asked, keeps_cache=True, against=against)
 
 
 def _fetch_wikitext(asked: MeasureRequest) -> None:

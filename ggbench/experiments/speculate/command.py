@@ -50,9 +50,8 @@ def command(settings: SpeculateRequest, memory: BudgetOptions, asked: MeasureReq
     models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type); of twins it shows nothing.
     """
     from ggbench.commands.measure_options import given_setup
-    from ggbench.commands.measuring import measure
     from ggbench.commands.output import interruptible
-    from ggbench.commands.run_output import show_measured
+    from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.speculate.measure import EXPERIMENT
     from ggbench.models.targets import find_file_or_twin
 
@@ -64,9 +63,7 @@ def command(settings: SpeculateRequest, memory: BudgetOptions, asked: MeasureReq
     asked.setup.check_program()
     with interruptible(asked.output):
         jobs = EXPERIMENT.jobs(settings, asked.model, [find_file_or_twin(asked.model, hub)], given, hub)
-    measured = measure(jobs, asked)
-    show_measured(measured)
-    measured.leave()
+    measure_and_show(jobs, asked)
 
 
 def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOptions) -> ExitCode:

@@ -6,7 +6,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_batches
-from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
+from ggbench.commands.measure_options import measuring_options, tuned_option
 from ggbench.commands.options import MeasureRequest, against_option, settings_options
 from ggbench.experiments.speed.record import SpeedSettings
 
@@ -43,10 +43,8 @@ def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest)
     server, it is N concurrent requests. Dense speed does not depend on the tokens, so a twin suffices; the experts of a
     mixture's twin may be others.
     """
-    from ggbench.commands.measuring import make_jobs, measure
-    from ggbench.commands.run_output import show_measured
+    from ggbench.commands.measuring import make_jobs
+    from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.speed.measure import EXPERIMENT
 
-    measured = measure(with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked), asked)
-    show_measured(measured, against=against)
-    measured.leave()
+    measure_and_show(make_jobs(EXPERIMENT, settings, asked, every=True), asked, against=against)

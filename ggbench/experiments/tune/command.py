@@ -35,10 +35,8 @@ def command(settings: TuneSettings, asked: MeasureRequest) -> None:
 
     --tuned needs the same machine, file and llama.cpp.
     """
-    from ggbench.commands.measuring import make_jobs, measure
-    from ggbench.commands.run_output import show_measured
+    from ggbench.commands.measuring import make_jobs
+    from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.tune.measure import EXPERIMENT
 
-    measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
-    show_measured(measured)
-    measured.leave()
+    measure_and_show(make_jobs(EXPERIMENT, settings, asked), asked)

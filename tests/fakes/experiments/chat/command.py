@@ -16,11 +16,9 @@ from .record import ChatSettings
 @measuring_options()
 def command(settings: ChatSettings, asked: MeasureRequest) -> None:
     """Time the turns of a chat."""
-    from ggbench.commands.measuring import make_jobs, measure
-    from ggbench.commands.run_output import show_measured
+    from ggbench.commands.measuring import make_jobs
+    from ggbench.commands.run_output import measure_and_show
 
     from .measure import EXPERIMENT
 
-    measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
-    show_measured(measured)
-    measured.leave()
+    measure_and_show(make_jobs(EXPERIMENT, settings, asked), asked)
