@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
-    from ggbench.runs.progress import Progress
+    from ggbench.runs.progress import Measuring
     from ggbench.runs.run import Run
     from ggbench.runs.session import Base, Session
     from ggbench.runs.store.database import Store
@@ -134,7 +134,7 @@ class Experiment(abc.ABC):
         config.require(*self.needs)
 
     @abc.abstractmethod
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+    def measure(self, session: Session) -> Measuring[Conclusion]:
         """Run the experiment. A raised GgbenchError ends the run with that error."""
 
     @abc.abstractmethod

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Generator
+from typing import Literal, TypeVar
 
 from ggbench.engines.events import Memory
 from ggbench.errors import GgbenchError, StoreError
@@ -93,6 +93,9 @@ class Finished(Record):
 
 
 Progress = Started | Working | ModelReady | SamplesTimed | PointMeasured | Finished
+_T = TypeVar("_T")
+Measuring = Generator[Progress, None, _T]
+"""Yields progress; returns a result."""
 
 
 class Pace:

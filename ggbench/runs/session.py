@@ -43,7 +43,7 @@ from ggbench.machine.records import Environment, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, materialize
 from ggbench.record import Record
-from ggbench.runs.progress import ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
+from ggbench.runs.progress import Measuring, ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
 from ggbench.runs.reading_log import READING_INTERVAL_S
 from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, Recorder, WorkerStarted
 from ggbench.runs.run import Settings
@@ -181,12 +181,12 @@ class Session:
             self._engine = self.context.launch(self.setup, self.cancel)
         return self._engine
 
-    def prepare(self) -> Generator[Progress, None, None]:
+    def prepare(self) -> Measuring[None]:
         """Make or download the target's file if needed; do nothing for a server."""
         if not self.target.is_served:
             yield from self.prepare_file()
 
-    def prepare_file(self) -> Generator[Progress, None, ModelFile]:
+    def prepare_file(self) -> Measuring[ModelFile]:
         """Return the target's file, making or downloading it first if needed."""
         self.use_file((yield from made_file(self.target, self.cancel)))
         self.recorder.skip_readings()
@@ -207,7 +207,7 @@ class Session:
         path: Path | None = None,
         draft: Path | None = None,
         reserve_bytes: int = 0,
-    ) -> Generator[Progress, None, Ending]:
+    ) -> Measuring[Ending]:
         """Load the file, create a context, and record their memory; by default with the run's own setup and file.
 
         A `draft` is loaded beside it, with a context of its own; `reserve_bytes` of each GPU stay free.
@@ -251,7 +251,7 @@ class Session:
 
     def run(
         self, workload: Workload, series: str = "", n_total: int = 0, events: list[Event] | None = None
-    ) -> Generator[Progress, None, Ending]:
+    ) -> Measuring[Ending]:
         """Run a workload, recording its steps in `series`, for a run that times `n_total` steps.
 
         Raises UsageError for one that the engine cannot run. Events not recorded here are added to `events`.
@@ -283,7 +283,7 @@ class Session:
 
     def _follow(
         self, events: Iterator[Event | Ending], series: str, n_total: int, others: list[Event] | None = None
-    ) -> Generator[Progress, None, Ending]:
+    ) -> Measuring[Ending]:
         ending: Ending | None = None
         for event in events:
             match event:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from ggbench.engines.contract import (
 from ggbench.engines.endings import Cancelled, Completed
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
-from ggbench.runs.progress import PointMeasured, Working
+from ggbench.runs.progress import Measuring, PointMeasured, Working
 from ggbench.runs.recording import Recording, Series
 from ggbench.runs.store.runs import WARMUP
 from ggbench.show.words import say
@@ -29,7 +29,6 @@ from ggbench.stats.turns import ordered
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
-    from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run, Settings
     from ggbench.runs.session import Session
     from ggbench.stats.speed_curve import SpeedCurve
@@ -54,7 +53,7 @@ class DecodeExperiment(Experiment):
         super().check(setup, settings)
         check_users(setup, settings.n_seqs if isinstance(settings, DecodeSettings) else 1)
 
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+    def measure(self, session: Session) -> Measuring[Conclusion]:
         """Run the repetitions one after the other, each from an empty cache."""
         settings = session.settings(DecodeSettings)
         yield from session.prepare()
@@ -125,7 +124,7 @@ _AGAIN = f"{WARMUP}again/d"
 """Beginning of the series of windows timed after a run; their steps are not among the run's own."""
 
 
-def _time_again(session: Session, settings: DecodeSettings) -> Generator[Progress, None, Ending]:
+def _time_again(session: Session, settings: DecodeSettings) -> Measuring[Ending]:
     """Time windows at depths of the run again, in turns, to tell the context from the machine.
 
     They fill the cache without a prompt. An engine that cannot do that, or fails at it, leaves the run as it is.

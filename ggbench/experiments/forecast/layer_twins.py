@@ -18,7 +18,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
 from ggbench.gguf_file.twin_writer import write_twin
 from ggbench.machine.host import describe_cpu
-from ggbench.runs.progress import Progress, Working
+from ggbench.runs.progress import Measuring, Progress, Working
 from ggbench.sizing.layer_sample import step_cost, twin_layers
 from ggbench.units import counted
 
@@ -65,7 +65,7 @@ class TwinWorkers:
         self._setup: EngineConfig = session.setup
         self._open_number = 0
 
-    def open(self, setup: EngineConfig) -> Generator[Progress, None, Ending]:
+    def open(self, setup: EngineConfig) -> Measuring[Ending]:
         """Open every file that has its own worker, and record the memory of the first."""
         self._setup, self._open_number = setup, 0
         first, *others = self._sources

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import BatchAtDepth, EngineConfig
@@ -22,7 +21,7 @@ from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import Progress
+    from ggbench.runs.progress import Measuring
     from ggbench.runs.session import Session
     from ggbench.stats.speed_curve import SpeedCurve
 
@@ -42,7 +41,7 @@ class ForecastExperiment(Experiment):
         if setup.n_ctx is not None:
             raise UsageError("a forecast covers all lengths at once", "omit --n-ctx")
 
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+    def measure(self, session: Session) -> Measuring[Conclusion]:
         """Raises Unsupported if the bytes of a step cannot be computed from the model's header."""
         from ggbench.experiments.forecast.twin_timer import time_twins
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ from ggbench.gguf_file.twin import require_twin_room, twin_folder
 from ggbench.machine.gpus import list_gpus
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Conclusion
-from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.progress import Measuring, PointMeasured, Working
 from ggbench.runs.session import Session
 from ggbench.sizing.layer_sample import (
     LayerPlacement,
@@ -44,7 +44,7 @@ _NEAR = 1
 """Cells in use when a step costs only its weights."""
 
 
-def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
+def time_twins(session: Session) -> Measuring[Conclusion]:
     """Write the twins, time them alternately, remove them. Raises like `ForecastExperiment.measure`."""
     setup, model = LlamaConfig.of(session.setup), session.target.header()
     session.use_file(model)
@@ -71,7 +71,7 @@ def _time_placements(
     workers: TwinWorkers,
     twins: Sequence[ForecastTwin],
     placements: Sequence[ForecastPlacement],
-) -> Generator[Progress, None, None]:
+) -> Measuring[None]:
     """Time the twins in each placement. Raises EngineEnded."""
     settings = session.settings(ForecastSettings)
     for placement in placements:
@@ -98,7 +98,7 @@ def _placed(number: int, model: ModelFile, placement: LayerPlacement) -> Forecas
 
 def _rounds(
     session: Session, workers: TwinWorkers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
-) -> Generator[Progress, None, None]:
+) -> Measuring[None]:
     """Time each twin near the start, and the largest far into a context, in every round. Raises EngineEnded.
 
     The twins take turns, so changes of the machine affect all, unless one worker has to load each.

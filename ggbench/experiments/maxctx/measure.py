@@ -6,7 +6,7 @@ does not work, is an error.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from ggbench.show.words import say
 from ggbench.units import KV_CELLS
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import Progress
+    from ggbench.runs.progress import Measuring
     from ggbench.runs.session import Session
 
 
@@ -50,7 +50,7 @@ class MaxctxExperiment(Experiment):
         if isinstance(settings, MaxctxSettings) and settings.mmproj:
             LlamaConfig.of(setup)
 
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+    def measure(self, session: Session) -> Measuring[Conclusion]:
         """Raises DoesNotFit, EngineFailed, Unsupported, and like `materialize`."""
         from ggbench.experiments.maxctx.search import search_context
 

@@ -31,7 +31,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine import address_space
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.progress import Measuring, PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file
 from ggbench.show.names import quant_name
 from ggbench.show.words import say
@@ -40,7 +40,7 @@ from ggbench.sizing.projectors import Projector, read_projector
 from ggbench.units import KV_CELLS, format_bytes, format_count, format_number
 
 
-def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
+def search_context(session: Session) -> Measuring[Conclusion]:
     """Predict, then create and prove contexts. Raises like `MaxctxExperiment.measure`."""
     try:
         seen = yield from _look_ahead(session)
@@ -49,7 +49,7 @@ def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
     return (yield from _Search(session, seen).run())
 
 
-def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
+def _look_ahead(session: Session) -> Measuring[LookAhead]:
     """Size contexts, before the file is made or downloaded if a sparse file with its header is enough for the engine.
 
     Raises BadFile for a projector of another model.
@@ -101,7 +101,7 @@ class _Search:
         self._live_n_ctx: int | None = None
         """The context that exists and that nothing was decoded in."""
 
-    def run(self) -> Generator[Progress, None, Conclusion]:
+    def run(self) -> Measuring[Conclusion]:
         session, seen = self._session, self._seen
         draft = session.draft.named if session.draft else ()
         session.recorder.observe(replace(seen.plan, draft=" ".join(draft)))
@@ -160,13 +160,13 @@ class _Search:
             "try another quant or another --flash-attn setting",
         )
 
-    def _prove(self) -> Generator[Progress, None, Conclusion]:
+    def _prove(self) -> Measuring[Conclusion]:
         """Decode at the end of the largest context; if that fails, of smaller ones until the maximum is found again."""
         self._created = created = self._bracket.passed or 0
         self._bracket = Bracket(created, self._bracket.failed, self._step)
         return (yield from self._narrow("decode", created))
 
-    def _narrow(self, kind: Literal["alloc", "decode"], expected: int) -> Generator[Progress, None, Conclusion]:
+    def _narrow(self, kind: Literal["alloc", "decode"], expected: int) -> Measuring[Conclusion]:
         """Try contexts until the largest that passes and the smallest that fails are adjacent."""
         while not self._bracket.is_closed:
             n_ctx = self._bracket.next(expected)
@@ -184,7 +184,7 @@ class _Search:
             expected = self._expected_after(probe, expected)
         return Concluded()
 
-    def _load(self) -> Generator[Progress, None, None]:
+    def _load(self) -> Measuring[None]:
         """Load the model without a context. Raises EngineEnded."""
         ending = yield from self._open(None)
         if not isinstance(ending, Completed):
@@ -192,7 +192,7 @@ class _Search:
             raise EngineEnded(ending)
         self._is_loaded = True
 
-    def _open(self, n_ctx: int | None) -> Generator[Progress, None, Ending]:
+    def _open(self, n_ctx: int | None) -> Measuring[Ending]:
         self._live_n_ctx = None
         return (
             yield from self._session.open(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import Prefill
@@ -13,7 +12,7 @@ from ggbench.runs.recording import PromptTiming, Recording
 from ggbench.stats.decode_timing import ServerFound
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import Progress
+    from ggbench.runs.progress import Measuring
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
     from ggbench.stats.speed_curve import SpeedCurve
@@ -27,7 +26,7 @@ class PrefillExperiment(Experiment):
     result_type = PrefillResult
     keeps_n_ctx = True
 
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+    def measure(self, session: Session) -> Measuring[Conclusion]:
         """Time the lengths in the given order."""
         settings = session.settings(PrefillSettings)
         yield from session.prepare()

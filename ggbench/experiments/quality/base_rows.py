@@ -12,7 +12,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -32,7 +32,7 @@ from ggbench.experiments.quality.record import QualitySettings, ScoredBase
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.paths import logits_dir
 from ggbench.record import Record
-from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.progress import Measuring, PointMeasured, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.show.names import quant_name
 from ggbench.units import counted, format_bytes, format_count
@@ -115,9 +115,7 @@ Rows: TypeAlias = Callable[[Score, int], RowsFile | None]
 model scored alone. Raises EngineEnded."""
 
 
-def open_rows(
-    scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack
-) -> Generator[Progress, None, Rows]:
+def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Measuring[Rows]:
     """Open the base given by the settings: a file, a second engine, or nothing.
 
     The stack closes it. `available_bytes` of main memory were free before the model was opened. Raises BadFile,
@@ -163,7 +161,7 @@ def require_trained(file: ModelFile) -> None:
 
 def _kept_logits(
     scoring: Scoring, setup: LlamaConfig, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
-) -> Generator[Progress, None, Path]:
+) -> Measuring[Path]:
     """Return the cache file of the base's logits, writing it unless an earlier run did.
 
     `setup` is the base's; the base replaces the model while it is scored. The stack unlocks the cache. Raises like

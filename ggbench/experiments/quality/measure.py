@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from ggbench.units import format_count
 if TYPE_CHECKING:
     from ggbench.engines.contract import EngineConfig
     from ggbench.hub.access import HubAccess
-    from ggbench.runs.progress import Progress
+    from ggbench.runs.progress import Measuring
     from ggbench.runs.run import Run, Settings
     from ggbench.runs.session import Session
 
@@ -49,7 +49,7 @@ class QualityExperiment(Experiment):
     needs_trained = "untrained weights have no quality"
     measures_speed = False
 
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+    def measure(self, session: Session) -> Measuring[Conclusion]:
         """Raises Unsupported for a twin, BadFile or UsageError for an unusable text or logits file."""
         from ggbench.experiments.quality.scoring import score_text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from ggbench.experiments.quality.scores import floats, perplexity
 from ggbench.experiments.quality.texts import read_text
 from ggbench.machine.host import describe_ram
 from ggbench.runs.experiment import Conclusion
-from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.progress import Measuring, PointMeasured, Working
 from ggbench.runs.recording import Recording
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import RUNNING
@@ -29,7 +29,7 @@ from ggbench.show.figure import bounded_text
 from ggbench.units import counted, format_count
 
 
-def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
+def score_text(session: Session) -> Measuring[Conclusion]:
     """Score the text. Raises like `QualityExperiment.measure`."""
     settings = session.settings(QualitySettings)
     given = LlamaConfig.of(session.setup)
@@ -52,7 +52,7 @@ def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
             return ended.ending
 
 
-def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Completed]:
+def _score(scoring: Scoring, rows: Rows) -> Measuring[Completed]:
     """Score a few chunks at a time until the text is used up."""
     session, settings, n_chunks = scoring.session, scoring.settings, scoring.n_chunks
     run_id, earlier = earlier_scores(session, n_chunks)

@@ -9,7 +9,7 @@ tokens.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from ggbench.experiments.speculate.record import (
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import DRAFT_HEADS, role
 from ggbench.models.targets import Target
-from ggbench.runs.progress import PointMeasured
+from ggbench.runs.progress import Measuring, PointMeasured
 from ggbench.runs.session import made_file, subject_of
 from ggbench.sizing.drafts import check_drafts, check_pair
 from ggbench.stats.intervals import geometric_mean
@@ -36,7 +36,6 @@ from ggbench.stats.turns import ordered
 from ggbench.units import format_number
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
 
 _FEWEST_TOKENS, _MOST_TOKENS, _N_ROUNDS = 16, 128, 3
@@ -97,7 +96,7 @@ def spec_type_of(asked: str, draft: ModelFile | None, *, has_own_layers: bool) -
     raise UsageError("there is nothing to draft with", "add --draft MODEL, --mtp, or --spec-type ngram-simple")
 
 
-def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
+def measure_answers(session: Session) -> Measuring[Ending]:
     """Continue all texts in each round, once without drafts and once with them, by a new server each time.
 
     Raises, before anything is loaded, UsageError or BadFile without anything suitable to draft with, and Unsupported
@@ -131,7 +130,7 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
 
 def _rounds(
     session: Session, servers: Sequence[tuple[EngineConfig, Path | None]], k: int | None
-) -> Generator[Progress, None, None]:
+) -> Measuring[None]:
     """Continue every text without drafts and with, in each round; `servers` are those two. Raises EngineEnded."""
     n_gen = 0
     for number in range(_N_ROUNDS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import Continue, EngineConfig, Speculate
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
-    from ggbench.runs.progress import Progress
+    from ggbench.runs.progress import Measuring
     from ggbench.runs.session import Session
 
 
@@ -76,7 +76,7 @@ class SpeculateExperiment(Experiment):
         draft = find_file_or_twin(draft_ref(request.draft), hub) if request.draft else None
         return [Job(self, target, setup, request.settings, draft=draft) for target in targets]
 
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+    def measure(self, session: Session) -> Measuring[Conclusion]:
         """Raises UsageError or Unsupported for an unsuitable pair, before anything is written or loaded."""
         if session.setup.unsupported(Speculate):
             from ggbench.experiments.speculate.answers import measure_answers

@@ -25,7 +25,7 @@ from ggbench.experiments.speculate.record import (
 )
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.experiment import Conclusion
-from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.progress import Measuring, PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.sizing.budget import machine_budget
 from ggbench.sizing.drafts import check_drafts, check_pair, check_rolls_back, check_stands_alone
@@ -46,7 +46,7 @@ _FEWEST_GEN, _MOST_GEN = 16, 192
 """Tokens of a text; a model too slow for the fewest generates none."""
 
 
-def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
+def time_pair(session: Session) -> Measuring[Conclusion]:
     """Check the pair by its headers, write missing twins, then time the steps. Raises like `measure`."""
     settings, setup = session.settings(SpeculateSettings), LlamaConfig.of(session.setup)
     target = session.target.header()
@@ -102,7 +102,7 @@ def _checked_depths(target: ModelFile, draft: ModelFile, settings: SpeculateSett
     return depths
 
 
-def _rounds(session: Session, depths: Sequence[int]) -> Generator[Progress, None, None]:
+def _rounds(session: Session, depths: Sequence[int]) -> Measuring[None]:
     """Time every depth in every round, after an untimed one, as long as the time allows. Raises EngineEnded."""
     settings, started = session.settings(SpeculateSettings), time.monotonic()
     yield Working("probe", text="warm-up")
@@ -155,7 +155,7 @@ def timed_cases(rounds: Sequence[SpeculationRound]) -> Iterator[SpeculationCase]
             yield SpeculationCase(n_depth, measured_step(steps, SERVER_ERROR))
 
 
-def _texts(session: Session) -> Generator[Progress, None, None]:
+def _texts(session: Session) -> Measuring[None]:
     """Generate each text with the k that is fastest at a typical acceptance, alternating with none.
 
     Raises EngineEnded.

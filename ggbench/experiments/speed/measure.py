@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import BatchedDecode, EngineConfig, EstimateMemory, check_users
@@ -12,7 +12,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.runs.experiment import Conclusion, Experiment
-from ggbench.runs.progress import PointMeasured, Working
+from ggbench.runs.progress import Measuring, PointMeasured, Working
 from ggbench.runs.recording import PromptTiming, Recording
 from ggbench.runs.run import Settings
 from ggbench.runs.store.runs import WARMUP
@@ -20,7 +20,6 @@ from ggbench.stats.decode_timing import DepthSpeed, ServerFound
 from ggbench.units import format_number
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
     from ggbench.stats.requests import BatchSteps
@@ -48,7 +47,7 @@ class SpeedExperiment(Experiment):
             check_users(setup, max(settings.batches))
             setup.check_holds(max(case.n_tokens for case in settings.cases))
 
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+    def measure(self, session: Session) -> Measuring[Conclusion]:
         """Measure every case; a failure does not stop the others, only cancelling does.
 
         Raises Unsupported for an engine that cannot decode several sequences, and DoesNotFit if no memory is free.
@@ -116,7 +115,7 @@ def _with_context(setup: EngineConfig, case: Case) -> EngineConfig:
     return setup.with_context(case.n_input + case.n_gen, case.n_seqs)
 
 
-def _run(session: Session, case: Case) -> Generator[Progress, None, CaseEnded]:
+def _run(session: Session, case: Case) -> Measuring[CaseEnded]:
     """Make the case's context, warm up with a physical batch, since the first use of memory is slower, and decode."""
     setup, recording = _with_context(session.setup, case), session.recorder.recording
     n_warmup = min(case.n_input, -(-(setup.n_ubatch or _SERVER_BATCH) // case.n_seqs))

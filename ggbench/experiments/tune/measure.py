@@ -31,7 +31,7 @@ from ggbench.machine.host import describe_cpu, logical_cpus
 from ggbench.machine.readings import moment_ns
 from ggbench.runs.comparable import ThisMachine, runs_of_file
 from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
-from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.progress import Measuring, PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording, WorkerStarted
 from ggbench.runs.run import Settings
 from ggbench.stats.intervals import Estimate
@@ -59,7 +59,7 @@ class TuneExperiment(Experiment):
         if isinstance(settings, TuneSettings) and settings.objective != "decode":
             setup.require(BatchAtDepth)
 
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+    def measure(self, session: Session) -> Measuring[Conclusion]:
         """Raises Unsupported for an engine without these settings, and DoesNotFit."""
         file = yield from session.prepare_file()
         yield Working("probe", text="sizing")
