@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.expect.cost_model import (
     Cost,
@@ -121,7 +120,7 @@ def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.
     if not places <= set(placement.bandwidths):
         return None
     kinds = {place: device_kind(memory) for place, memory in placement.memories if place in places - {HOST}}
-    threads = _n_threads(placement.setup, is_here=is_here)
+    threads = placement.setup.threads or (default_threads() if is_here else ASSUMED_THREADS)
     step = _Step(placement, kinds, model_kind(placement.file), threads, n_tokens)
     rows: dict[str, str] = {}
     for kind in kinds.values():
@@ -136,11 +135,6 @@ def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.
         tuple((n, step.time(by_place)) for n, by_place in read.items()),
         _prefills(placement, step.model) if len(kinds) == 1 else (),
     )
-
-
-def _n_threads(setup: LlamaConfig, *, is_here: bool) -> int:
-    """Return the threads of the CPU: as set, llama.cpp's default here, or an assumption for a described machine."""
-    return setup.threads or (default_threads() if is_here else ASSUMED_THREADS)
 
 
 class _Step(Record):
@@ -174,7 +168,9 @@ class _Step(Record):
                 kind = self.kinds[place]
                 reads.append(DeviceRead(kind, rate, weight_bytes, n_bytes - weight_bytes, n_layers))
         if self.placement.is_parallel:
-            reads = sorted(reads, key=_read_seconds)[-1:]
+            reads = sorted(
+                reads, key=lambda each: (each.weight_bytes + each.kv_bytes) / each.bandwidth_bytes_per_s
+            )[-1:]
         return decode_costs(
             reads,
             self.model,
@@ -193,10 +189,6 @@ class _Step(Record):
     def all_bytes(self) -> float:
         """Weights read from all memories."""
         return sum(each.read_bytes() for each in self.placement.weights_read.values())
-
-
-def _read_seconds(read: DeviceRead) -> float:
-    return (read.weight_bytes + read.kv_bytes) / read.bandwidth_bytes_per_s
 
 
 def device_kind(device: DeviceMemory) -> DeviceKind:

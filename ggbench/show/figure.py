@@ -184,13 +184,9 @@ def figures_csv(figures: Iterable[Figure[Row]], rows: Iterable[Row]) -> str:
 def _cells(figure: Figure[Row], row: Row) -> tuple[object, ...]:
     value = figure.get(row)
     if isinstance(value, Estimate):
-        return tuple(_finite(each) for each in (value.value, value.low, value.high))
+        return tuple(each if math.isfinite(each) else None for each in (value.value, value.low, value.high))
     cell = without_formula(value) if isinstance(value, str) else value
     return (cell, None, None) if figure.is_estimate else (cell,)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def interval_key(key: str) -> str:

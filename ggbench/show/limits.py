@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from types import GenericAlias
 
-from ggbench.gguf_file.model_file import LayerState
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
@@ -100,7 +99,12 @@ def limits_answer(
         *facts_of(_COUNTS, count_parameters(counted.file)),
         *facts_of(_CACHE, kv),
         *((name, say(f"limits.{name}")) for name in ("line", "batch")),
-        ("copies", say("limits.copies") if any(map(_copies, counted.file.states)) else ""),
+        (
+            "copies",
+            say("limits.copies")
+            if any(len(each.read) > len(each.kept) for each in counted.file.states)
+            else "",
+        ),
         ("convention", MEANING),
     ]
     lacks = None in (hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s)
@@ -126,11 +130,6 @@ def _verdict(model: str, hardware: Hardware, rows: Sequence[SchemeLimits]) -> st
     speeds = [f"{format_number(row.tok_s[0])} ({row.scheme})" for row in fitting]
     ends = list(dict.fromkeys([speeds[0], speeds[-1]]))
     return say("limits.answer", **where, n_ctx=format_length(DECODE_POSITIONS[0]), speeds=in_words(ends))
-
-
-def _copies(state: LayerState) -> bool:
-    """Return whether a layer reads rows twice: llama.cpp copies those of DeepSeek V4 before it attends to them."""
-    return len(state.read) > len(state.kept)
 
 
 def _shown(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:

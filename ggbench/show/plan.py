@@ -273,7 +273,7 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     """
     rows = [*plan.rows, *filter(None, [plan.alternative])]
     nearest = _nearest(plan.rows)
-    helped = _best_helped(plan.rows, nearest)
+    helped = max(filter(_is_helped, plan.rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     devices = () if largest is None else _apart(largest)
     shown = [row for row in rows if is_named or row is nearest or not _is_hopeless(row)]
@@ -282,7 +282,8 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     if largest is not None and devices:
         parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=largest.quant)))
     n_more = len(rows) - len(front)
-    notes = _lacking(plan.rows) if is_named else []
+    said_of = [note for row in plan.rows for note in row.notes if is_named]
+    notes = [said(note) for note in said_of if note.key == "plan.lacking_quant"]
     whole = [_front_table(plan.budget, rows)] if n_more else []
     return Answer(
         _sentence(plan, nearest),
@@ -291,11 +292,6 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
         [*notes, *_notes(plan, rows, helped, n_more)],
         [*whole, *_behind(plan, rows, headers)],
     )
-
-
-def _lacking(rows: Sequence[PlanRow]) -> list[str]:
-    """Return which quants no repo is known to have."""
-    return [said(note) for row in rows for note in row.notes if note.key == "plan.lacking_quant"]
 
 
 def _fitting(rows: Sequence[PlanRow]) -> list[PlanRow]:
@@ -311,11 +307,6 @@ def _nearest(rows: Sequence[PlanRow]) -> PlanRow | None:
 def _is_hopeless(row: PlanRow) -> bool:
     """Return whether no change of its setup makes a quant fit."""
     return row.fits is False and not any(each.fits and each.setup is not None for each in row.changes)
-
-
-def _best_helped(rows: Sequence[PlanRow], nearest: PlanRow | None) -> PlanRow | None:
-    """Return the best of the quants that a change makes fit whole, or else the one nearest to fitting."""
-    return max(filter(_is_helped, rows), key=lambda row: row.weight_bytes or 0, default=nearest)
 
 
 def _is_helped(row: PlanRow) -> bool:
@@ -336,7 +327,11 @@ def _notes(plan: EnginePlan, rows: Sequence[PlanRow], helped: PlanRow | None, n_
         assumed_memory(budget, rows),
         card_order(budget, rows[0].setup),
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
-        *map(_trouble, rows),
+        *(
+            say("plan.failed", quant=row.quant, why=row.reason)
+            for row in rows
+            if row.outcome is not Outcome.COMPLETED
+        ),
         beyond_training(plan),
         _reserve(budget, rows),
         "" if helped is None else _remedy(budget, helped),
@@ -363,11 +358,6 @@ def _apart(row: PlanRow) -> Sequence[PlannedDevice]:
 def _around(rows: Sequence[PlanRow], index: int) -> Sequence[PlanRow]:
     start = max(0, min(index - _MOST_ROWS // 2, len(rows) - _MOST_ROWS))
     return rows[start : start + _MOST_ROWS]
-
-
-def _trouble(row: PlanRow) -> str:
-    """Return why a quant could not be planned, or would not load."""
-    return "" if row.outcome is Outcome.COMPLETED else say("plan.failed", quant=row.quant, why=row.reason)
 
 
 def beyond_training(plan: EnginePlan) -> str:
@@ -538,17 +528,13 @@ def estimated_from(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return what estimated speeds are from and, on this machine, what measures them; empty without any."""
     known = [row.expected for row in rows if row.fits is not False and row.expected]
     if not known:
-        return _unknown_bandwidth(budget)
+        return "" if all(each.bandwidth for each in budget.planned) else say("plan.no_bandwidth")
     sources = dict.fromkeys(in_brief(each) for each in known if each.is_estimate)
     if not sources:
         return ""
     is_guess = budget.is_here and not all(each.is_timed for each in known)
     words = shlex.join((rows[0].model, (_fitting(rows) or rows)[0].quant))
     return say("plan.estimated_here" if is_guess else "plan.estimated", basis="; ".join(sources), words=words)
-
-
-def _unknown_bandwidth(budget: Budget) -> str:
-    return "" if all(each.bandwidth for each in budget.planned) else say("plan.no_bandwidth")
 
 
 def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:

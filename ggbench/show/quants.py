@@ -39,7 +39,6 @@ from ggbench.show.run_figures import (
 )
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DepthSpeed, PrefillSpeed
-from ggbench.stats.intervals import Estimate
 from ggbench.units import (
     format_bytes,
     format_count,
@@ -65,11 +64,15 @@ _TIMINGS = member("repeat", "timings", priority=1)
 def speed_in(run: Run) -> Figure[PrefillSpeed | DepthSpeed]:
     """Return the figure of a speed of this run, marked if the run was disturbed."""
     mark = unsteady_mark(run)
-    return Figure("tok_s", "speed", _speed, bounded_text, "tok/s", better="more", mark=lambda each: mark)
-
-
-def _speed(each: PrefillSpeed | DepthSpeed) -> Estimate | float | None:
-    return estimate(each.tok_s, each.tok_s_ci95)
+    return Figure(
+        "tok_s",
+        "speed",
+        lambda each: estimate(each.tok_s, each.tok_s_ci95),
+        bounded_text,
+        "tok/s",
+        better="more",
+        mark=lambda each: mark,
+    )
 
 
 def speed_parts(run: Run) -> list[Part]:

@@ -30,7 +30,7 @@ _MOST_NAMED = 3
 def comparison_answer(comparison: Comparison) -> Answer:
     """Return the verdict, a table with a star at the better values, and the conditions; the rest is behind it."""
     front = [line for line in comparison.stated if line.topic and (line.concern or line.compared)][:_MOST_ROWS]
-    behind = [line for line in comparison.metrics if line not in front and _is_known(line)]
+    behind = [line for line in comparison.metrics if line not in front and {*line.texts} != {UNKNOWN}]
     return Answer(
         comparison.sentence,
         comparison.command,
@@ -45,10 +45,6 @@ def comparison_answer(comparison: Comparison) -> Answer:
             say("compare.rule"),
         ],
     )
-
-
-def _is_known(line: ComparedFigure) -> bool:
-    return {*line.texts} != {UNKNOWN}
 
 
 def _legend(comparison: Comparison) -> Iterator[Part]:

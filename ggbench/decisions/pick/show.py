@@ -62,10 +62,6 @@ def _left_text(left_bytes: int) -> str:
     return format_bytes(left_bytes) if left_bytes >= 0 else f"{FITS_NOT} {format_bytes(left_bytes)}"
 
 
-def _download_text(n_bytes: int) -> str:
-    return format_bytes(n_bytes) if n_bytes else "here"
-
-
 FIGURES: tuple[Figure[Listed], ...] = (
     member("label", ""),
     Figure("model", "model", lambda row: model_name(row.candidate.row.subject)),
@@ -83,7 +79,7 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("max_n_ctx", "max n_ctx", path="candidate.max_n_ctx", priority=1, meaning="The longest that fits."),
 )  # fmt: skip
 _TO_GET: Figure[Listed] = member(
-    "download_bytes", "download", _download_text, "candidate.download_bytes", priority=3,
+    "download_bytes", "download", lambda n: format_bytes(n) if n else "here", "candidate.download_bytes", priority=3,
     meaning="Bytes to download before it can be run.",
 )  # fmt: skip
 _MORE: tuple[Figure[Listed], ...] = (

@@ -132,7 +132,9 @@ def step_forecast(
 def _part(cost: StepCost, twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]) -> _Part:
     """Return a round's result from each twin's timing near the start, and the last one's far into the context."""
     *near, far = timings
-    step = _line(twins, [_median_ms(each) for each in timings], [_middle(each) for each in timings])
+    step = _line(
+        twins, [statistics.median(each.step_ns) / 1e6 for each in timings], [_middle(each) for each in timings]
+    )
     batches = [each.batch_ns / 1e6 for each in timings if each.batch_ns is not None]
     batch = None
     if len(batches) == len(timings):
@@ -154,10 +156,6 @@ def _line(twins: Sequence[ForecastTwin], times_ms: Sequence[float], depths: Sequ
         return _Line(base[0], 0.0, per_kv_byte)
     per_layer_byte = (base[-1] - base[0]) / (last.layer_bytes - twins[0].cost.layer_bytes)
     return _Line(base[-1] - per_layer_byte * last.layer_bytes, per_layer_byte, per_kv_byte)
-
-
-def _median_ms(timing: TwinTiming) -> float:
-    return statistics.median(timing.step_ns) / 1e6
 
 
 def _middle(timing: TwinTiming) -> float:
