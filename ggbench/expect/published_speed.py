@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.expect.cost_model import (
     Cost,
@@ -120,7 +121,7 @@ def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.
     if not places <= set(placement.bandwidths):
         return None
     kinds = {place: device_kind(memory) for place, memory in placement.memories if place in places - {HOST}}
-    threads = placement.setup.threads or (default_threads() if is_here else ASSUMED_THREADS)
+    threads = _n_threads(placement.setup, is_here=is_here)
     step = _Step(placement, kinds, model_kind(placement.file), threads, n_tokens)
     rows: dict[str, str] = {}
     for kind in kinds.values():
@@ -135,6 +136,11 @@ def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.
         tuple((n, step.time(by_place)) for n, by_place in read.items()),
         _prefills(placement, step.model) if len(kinds) == 1 else (),
     )
+
+
+def _n_threads(setup: LlamaConfig, *, is_here: bool) -> int:
+    """Return the threads of the CPU: as set, llama.cpp's default here, or an assumption for a described machine."""
+    return setup.threads or (default_threads() if is_here else ASSUMED_THREADS)
 
 
 class _Step(Record):

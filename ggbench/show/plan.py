@@ -276,14 +276,12 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     helped = max(filter(_is_helped, plan.rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     devices = () if largest is None else _apart(largest)
-    shown = [row for row in rows if is_named or row is nearest or not _is_hopeless(row)]
-    front = shown if is_named or largest is None else _around(shown, shown.index(largest))
+    front = rows if is_named or largest is None else _around(rows, largest, nearest)
     parts: list[Part] = [_front_table(plan.budget, front)]
     if largest is not None and devices:
         parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=largest.quant)))
     n_more = len(rows) - len(front)
-    said_of = [note for row in plan.rows for note in row.notes if is_named]
-    notes = [said(note) for note in said_of if note.key == "plan.lacking_quant"]
+    notes = _lacking(plan.rows) if is_named else []
     whole = [_front_table(plan.budget, rows)] if n_more else []
     return Answer(
         _sentence(plan, nearest),
@@ -292,6 +290,11 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
         [*notes, *_notes(plan, rows, helped, n_more)],
         [*whole, *_behind(plan, rows, headers)],
     )
+
+
+def _lacking(rows: Sequence[PlanRow]) -> list[str]:
+    """Return which quants no repo is known to have."""
+    return [said(note) for row in rows for note in row.notes if note.key == "plan.lacking_quant"]
 
 
 def _fitting(rows: Sequence[PlanRow]) -> list[PlanRow]:
@@ -355,9 +358,11 @@ def _apart(row: PlanRow) -> Sequence[PlannedDevice]:
     return row.devices if n_gpus > 1 or (n_gpus and row.is_split) else ()
 
 
-def _around(rows: Sequence[PlanRow], index: int) -> Sequence[PlanRow]:
-    start = max(0, min(index - _MOST_ROWS // 2, len(rows) - _MOST_ROWS))
-    return rows[start : start + _MOST_ROWS]
+def _around(rows: Sequence[PlanRow], largest: PlanRow, nearest: PlanRow | None) -> Sequence[PlanRow]:
+    """Return the quants around one, of those that do not fit only the nearest and what a change makes fit."""
+    kept = [row for row in rows if row is nearest or not _is_hopeless(row)]
+    start = max(0, min(kept.index(largest) - _MOST_ROWS // 2, len(kept) - _MOST_ROWS))
+    return kept[start : start + _MOST_ROWS]
 
 
 def beyond_training(plan: EnginePlan) -> str:
@@ -528,13 +533,17 @@ def estimated_from(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return what estimated speeds are from and, on this machine, what measures them; empty without any."""
     known = [row.expected for row in rows if row.fits is not False and row.expected]
     if not known:
-        return "" if all(each.bandwidth for each in budget.planned) else say("plan.no_bandwidth")
+        return _unknown_bandwidth(budget)
     sources = dict.fromkeys(in_brief(each) for each in known if each.is_estimate)
     if not sources:
         return ""
     is_guess = budget.is_here and not all(each.is_timed for each in known)
     words = shlex.join((rows[0].model, (_fitting(rows) or rows)[0].quant))
     return say("plan.estimated_here" if is_guess else "plan.estimated", basis="; ".join(sources), words=words)
+
+
+def _unknown_bandwidth(budget: Budget) -> str:
+    return "" if all(each.bandwidth for each in budget.planned) else say("plan.no_bandwidth")
 
 
 def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:

@@ -158,11 +158,7 @@ def _refused(line: CommandLine) -> Iterator[LineFinding]:
 def _applied(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> tuple[LlamaConfig, list[LineFinding]]:
     """Return the setup as llama.cpp applies it to a file, and the options that have no effect on it, or are refused."""
     found = list[LineFinding]()
-    kept = tuple(
-        each
-        for each in setup.override_tensor
-        if any(re.search(each.rpartition("=")[0], tensor.name) for tensor in file.tensors)
-    )
+    kept = tuple(each for each in setup.override_tensor if _matches(each, file))
     drafts = line.last("--model-draft", "--hf-repo-draft")
     is_quantized = setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED
     experts, moved = "-cmoe or -ncmoe", bool(setup.cpu_moe or setup.n_cpu_moe)
@@ -191,6 +187,10 @@ def _counted(line: CommandLine, setup: LlamaConfig, file: ModelFile) -> LlamaCon
         n_streams = setup.n_streams if line.fits else 1
         setup = replace(setup, n_ctx=(file.n_ctx_train or _FIT_CTX) * n_streams)
     return setup
+
+
+def _matches(override: str, file: ModelFile) -> bool:
+    return any(re.search(override.rpartition("=")[0], each.name) for each in file.tensors)
 
 
 def _adapted(fitter: Fitter, line: CommandLine, asked: Fit) -> Fit:
