@@ -273,8 +273,8 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
     """
     rows = [*plan.rows, *filter(None, [plan.alternative])]
     nearest = _nearest(plan.rows)
-    helped = max(filter(_is_helped, plan.rows), key=lambda row: row.weight_bytes or 0, default=nearest)
-    largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
+    helped = max(filter(_is_helped, plan.rows), key=_weight, default=nearest)
+    largest = max(_fitting(rows), key=_weight, default=nearest)
     devices = () if largest is None else _apart(largest)
     front = rows if is_named or largest is None else _around(rows, largest, nearest)
     parts: list[Part] = [_front_table(plan.budget, front)]
@@ -295,6 +295,10 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
 def _lacking(rows: Sequence[PlanRow]) -> list[str]:
     """Return which quants no repo is known to have."""
     return [said(note) for row in rows for note in row.notes if note.key == "plan.lacking_quant"]
+
+
+def _weight(row: PlanRow) -> int:
+    return row.weight_bytes or 0
 
 
 def _fitting(rows: Sequence[PlanRow]) -> list[PlanRow]:
@@ -372,7 +376,7 @@ def beyond_training(plan: EnginePlan) -> str:
 
 def _sentence(plan: EnginePlan, nearest: PlanRow | None) -> str:
     """Return which quants fit, and how much the nearest other one lacks."""
-    fitting = sorted(_fitting(plan.rows), key=lambda row: -(row.weight_bytes or 0))
+    fitting = sorted(_fitting(plan.rows), key=_weight, reverse=True)
     of = [*fitting, *plan.rows][0]
     values = {
         "model": models_title([row.subject for row in plan.rows]),
