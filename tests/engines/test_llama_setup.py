@@ -152,8 +152,8 @@ EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
     [
         (replace(SETUP, cpu_moe=True), [EXPERTS]),
         (replace(SETUP, cpu_moe=True, n_cpu_moe=2), [EXPERTS]),
-        (replace(SETUP, n_cpu_moe=2), [r"blk\.0" + EXPERTS, r"blk\.1" + EXPERTS]),
-        (replace(SETUP, n_cpu_moe=1, override_tensor=("attn=CPU", "a=b=CPU")), ["attn", "a=b", r"blk\.0" + EXPERTS]),
+        (replace(SETUP, n_cpu_moe=2), [r"blk\.(0|1)" + EXPERTS]),
+        (replace(SETUP, n_cpu_moe=1, override_tensor=("attn=CPU", "a=b=CPU")), ["attn", "a=b", r"blk\.(0)" + EXPERTS]),
     ],
     ids=["cpu-moe", "both", "n-cpu-moe", "given ones first"],
 )

@@ -467,11 +467,18 @@ class LlamaConfig(EngineConfig, Record):
 
     @property
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
-        """Pattern and buffer type of every tensor override, in llama.cpp's order: the first match applies."""
+        """Pattern and buffer type of every tensor override, in llama.cpp's order: the first match applies.
+
+        The layers of experts share a pattern: llama.cpp compiles each pattern again for each tensor.
+        """
         given = [text.rpartition("=") for text in self.override_tensor]
-        layers = [""] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
-        experts = tuple((layer + EXPERTS, "CPU") for layer in layers)
-        return (*((pattern, device) for pattern, _, device in given), *experts)
+        overrides = [(pattern, device) for pattern, _, device in given]
+        if self.cpu_moe:
+            overrides.append((EXPERTS, "CPU"))
+        elif self.n_cpu_moe:
+            layers = "|".join(map(str, range(self.n_cpu_moe)))
+            overrides.append((rf"blk\.({layers}){EXPERTS}", "CPU"))
+        return tuple(overrides)
 
 
 def whole_steps(n_tokens: int) -> int:

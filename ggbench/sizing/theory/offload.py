@@ -7,12 +7,10 @@ ones; the last `n_gpu_layers` of them are offloaded, and the input embedding nev
 from __future__ import annotations
 
 import ctypes
-import functools
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, groupby
-from operator import itemgetter
+from itertools import accumulate
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
@@ -31,22 +29,11 @@ HOST = -1
 
 def overriding_buffers(file: ModelFile, overrides: tuple[tuple[str, str], ...]) -> list[str | None]:
     """Return the buffer type that the first matching override gives each tensor; None without one."""
-    joined = _joined(overrides)
+    compiled = [(re.compile(pattern), buffer) for pattern, buffer in overrides]
     return [
-        next((buffer for pattern, buffer in joined if pattern.search(tensor.name)), None)
+        next((buffer for pattern, buffer in compiled if pattern.search(tensor.name)), None)
         for tensor in file.tensors
     ]
-
-
-@functools.lru_cache(maxsize=256)
-def _joined(overrides: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Join neighbouring patterns of one buffer type, as the experts of each layer have one."""
-    groups = (
-        (buffer, [pattern for pattern, _ in found]) for buffer, found in groupby(overrides, key=itemgetter(1))
-    )
-    return tuple(
-        (re.compile("|".join(f"(?:{each})" for each in patterns)), buffer) for buffer, patterns in groups
-    )
 
 
 def split_shares(setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> list[float]:
