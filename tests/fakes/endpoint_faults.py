@@ -70,7 +70,7 @@ def drips_its_head(handler: Handler, request: Request) -> None:
 
 def half_a_line(handler: Handler, request: Request) -> None:
     rest = _begin(handler, request)
-    handler.chunk(next(rest).line[:20])
+    handler.chunk(next(rest, Said(0.0, b"data: {")).line[:20])
     handler.wfile.write(b"0\r\n\r\n")
 
 

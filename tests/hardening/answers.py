@@ -26,11 +26,11 @@ def broken_servers(n: int, draw: random.Random, folder: Path, model: Path) -> Tr
     """Decode by servers whose answers are damaged at random, each of the known faults, and programs that fail."""
     row = Trials("servers that die, hang and send garbage")
     folder.mkdir(parents=True)
-    known = [*(everywhere(each) for each in ANY_FAULTS.values())]
-    known += [of_streams(each) for each in (*STREAM_FAULTS.values(), *CLOCK_FAULTS.values())]
-    for voice, fault in itertools.islice(itertools.product(_VOICES, known), n):
+    faults = {name: everywhere(each) for name, each in ANY_FAULTS.items()}
+    faults |= {f"{name} of streams": of_streams(each) for name, each in (STREAM_FAULTS | CLOCK_FAULTS).items()}
+    for voice, (name, fault) in itertools.islice(itertools.product(_VOICES, faults.items()), n):
         with TestEndpoint(AnyLength(voice), fault) as endpoint:
-            _decode(row, f"{voice}, {fault}", [endpoint.url])
+            _decode(row, f"{voice}, {name}", [endpoint.url])
     for kind, voice in itertools.islice(itertools.cycle(itertools.product(_KINDS, _VOICES)), n):
         with TestEndpoint(_Damaged(voice, draw, kind)) as endpoint:
             _decode(row, f"{voice}, {kind}", [endpoint.url])
