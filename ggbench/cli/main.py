@@ -20,7 +20,7 @@ from ggbench.commands.process import discard_output, escape_missing, open_closed
 from ggbench.errors import ExitCode, GgbenchError, UnknownName
 from ggbench.machine.address_space import forbid_core_files
 from ggbench.plugins import plugin_names
-from ggbench.text import sanitize
+from ggbench.text import sanitize, shorten
 
 GROUPS = {
     "Choose": {
@@ -76,6 +76,8 @@ _NO_TEMPORARY = "No usable temporary directory"
 """The only way to recognize the error. Source: `_get_default_tempdir` in CPython's tempfile."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Full disk, exceeded quota, file too large."""
+_BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
+"""Names that no file can have."""
 
 
 def _groups() -> dict[str, dict[str, str]]:
@@ -210,6 +212,10 @@ def _report(error: Exception) -> int:
             discard_output(sys.stdout.fileno())  # otherwise its buffer fails again at exit
         hint = "free some space, or write to another disk"
         return _fail(f"cannot write: {error.strerror}", hint, ExitCode.DOES_NOT_FIT)
+    if isinstance(error, OSError) and error.errno in _BAD_NAME:
+        return _fail(
+            f"{error.strerror}: {shorten(str(error.filename), 60)}", "use another name", ExitCode.USAGE
+        )
     if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
         hint = "free some space, or set TMPDIR to another disk"
         return _fail("no folder for temporary files can be written", hint, ExitCode.DOES_NOT_FIT)

@@ -90,6 +90,12 @@ def test_a_bad_file_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path:
     assert machine.workers == []
 
 
+@pytest.mark.parametrize("words", ["twin qwen1.5-0.5b q4_0 -o", "decode x.gguf --engine"])
+def test_a_name_that_no_file_can_have_is_a_usage_error(ggbench: Run, words: str) -> None:
+    ran = ggbench(*words.split(), f"llama-server={'n' * 256}" if "--engine" in words else "n" * 256)
+    assert ran.code == 2 and "Errno" not in ran.err
+
+
 def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     def cancel_halfway(request: Request) -> Iterator[protocol.Message | Ending]:
         for number, item in enumerate(obey(request)):

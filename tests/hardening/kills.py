@@ -41,11 +41,12 @@ _Wait = Callable[[subprocess.Popen[str]], None]
 
 
 def kills_of_measurements(
-    n: int, draw: random.Random, model: Path, within_s: float = 5.0, trained: Path | None = None
+    n: int, draw: random.Random, model: Path, within_s: float = 5.0, trained: Path | None = None, only: str = ""
 ) -> Trials:
-    """Every measuring command in turn; runs stay, and each is shown as far as it came."""
-    row = Trials("kills and signals while measuring")
-    ways = itertools.cycle(itertools.product(_WAYS, stopped_commands(model, trained).items()))
+    """Every measuring command in turn, or one; runs stay, and each is shown as far as it came."""
+    row = Trials(f"kills and signals while measuring{only and f' a {only}'}")
+    commands = stopped_commands(model, trained)
+    ways = itertools.cycle(itertools.product(_WAYS, [(only, commands[only])] if only else commands.items()))
     for way, (name, words) in itertools.islice(ways, n):
         after_s = draw.uniform(0.2, within_s)
         label = f"{name}, {way} after {after_s:.2f} s"

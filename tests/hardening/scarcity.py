@@ -94,6 +94,7 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
             writers = [
                 ["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)],
                 ["report", "1", "-o", str(target.with_suffix(".html"))],
+                ["pick", str(model), "-c", "512", "--as", "preset", "-o", str(target.with_suffix(".ini"))],
                 ["export", "1", "--format", "json", "-o", str(target.with_suffix(".json"))],
                 ["pull", f"hf:{_REPO}", "q8_0"],
                 ["import", str(Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json")],
