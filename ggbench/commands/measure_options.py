@@ -36,7 +36,6 @@ from ggbench.text import shorten
 from ggbench.units import parse_bandwidth
 
 if TYPE_CHECKING:
-    from ggbench.models.served_models import ServerOptions
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Experiment, Job
     from ggbench.stats.decode_timing import Bandwidth
@@ -55,7 +54,6 @@ def _as_tuple(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     return () if text is None else (text,)
 
 
-_SERVER = ("api_key_env",)
 _BANDWIDTH = memory_option(
     "--bandwidth",
     "Memory bandwidth for the limits. E.g. 1008GB/s. Default: measured.",
@@ -75,12 +73,6 @@ _ENGINE = source_option(
 def timeout_option(default: str) -> Decorator:
     text = f"Give up after SECONDS without output from the engine or server. Default: {default}."
     return rare_option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
-
-
-def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
-    from ggbench.models.served_models import ServerOptions
-
-    return given_record(ServerOptions, **given)  # type: ignore[no-any-return]
 
 
 def _engine_options(function: _Function) -> _Function:
@@ -103,7 +95,7 @@ def _engine_options(function: _Function) -> _Function:
     return as_record("configs", configs, names, *options)(function)
 
 
-_server_options = as_record("server", _server, _SERVER, *field_options(EndpointConfig, _SERVER))
+(_server_option,) = field_options(EndpointConfig, ["api_key_env"])
 
 
 def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
@@ -195,7 +187,7 @@ def measuring_options(
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:
-            function = _server_options(function)
+            function = _server_option(function)
         if own_models:
             function = _engine_options(function)
         function = load(download_options(function))
@@ -245,11 +237,9 @@ def _refuse_options_of_others(asked: MeasureRequest) -> None:
             schemes = " or ".join(f"{scheme}:" for scheme in options.SCHEMES)
             what = f"{_names(own)} only for a {options.NOUN}, but {ref.text} is not one"
             raise UsageError(what, f"omit them, or give {schemes}")
-    given = asked.server.given if asked.server is not None else ()
-    if given and not ref.is_server:
-        raise UsageError(
-            f"{_names(given)} only for a server, but {ref.text} is not one", "omit them, or give a URL"
-        )
+    if asked.api_key_env and not ref.is_server:
+        what = f"--api-key-env is only for a server, but {ref.text} is not one"
+        raise UsageError(what, "omit it, or give a URL")
 
 
 def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Generator, Sequence
 from typing import NoReturn
 
 import click
-from msgspec.structs import replace
 
 from ggbench.commands.downloads import allow_downloads
 from ggbench.commands.load_options import IgnoredGpuOptions
@@ -22,7 +21,7 @@ from ggbench.commands.progress import view_of
 from ggbench.engines.endings import Outcome
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.machine.readings import BUSY_SHARE, OthersWatch
-from ggbench.models.targets import resolve, resolve_one
+from ggbench.models.targets import resolve, single
 from ggbench.record import Record
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Experiment, Job, experiment_of
@@ -107,14 +106,9 @@ def make_jobs(
         experiment.check(given, settings)
         asked.setup.check_program()
     with interruptible(asked.output):
-        hub, server = asked.hub.access(), asked.server
-        if server is not None and asked.timeout_s is not None:
-            server = replace(server, timeout_s=min(server.timeout_s, asked.timeout_s))
-        targets = (
-            resolve(asked.model, hub=hub, server=server)
-            if every
-            else (resolve_one(asked.model, hub=hub, server=server),)
-        )
+        targets = resolve(asked.model, hub=asked.hub.access(), api_key_env=asked.api_key_env or "")
+    if not every:
+        targets = (single(targets),)
     for target in targets:
         if target.source is not None:
             target.source.check_runs()

@@ -36,7 +36,6 @@ from ggbench.record import Record
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.models.reference import ModelRef
-    from ggbench.models.served_models import ServerOptions
     from ggbench.stats.decode_timing import Bandwidth
 
 
@@ -79,8 +78,8 @@ class MeasureRequest(Record):
     """Given by the user."""
     tuned: bool = False
     """Whether to measure with the settings found by a search."""
-    server: ServerOptions | None = None
-    """None for a command that measures only files."""
+    api_key_env: str | None = None
+    """Environment variable with the API key of a server."""
     engines: tuple[LlamaConfig, ...] = ()
     """`setup` as run by each given engine; one for a command that cannot compare them."""
     configs: Mapping[str, EngineConfig] = {}

@@ -10,30 +10,18 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.http.endpoint import EndpointConfig
 from ggbench.engines.http.messages import OfferedModel
 from ggbench.errors import UnknownName, Unsupported, UsageError
-from ggbench.fields import config_options
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_words, quant_label
 from ggbench.models.reference import ModelRef
 from ggbench.models.sources import ModelSource
 from ggbench.models.subject import Subject
-from ggbench.record import Record
 
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
 """Quant in the names of repos for vLLM: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
 
 
-class ServerOptions(Record):
-    """The options of a server's requests."""
-
-    api_key_env: str = ""
-    """Name of the environment variable with the API key; empty sends none."""
-    timeout_s: float = 20.0
-    """Timeout of the request that lists the models."""
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """The options that differ from the defaults."""
-        return tuple(config_options(EndpointConfig(api_key_env=self.api_key_env)))
+_TIMEOUT_S = 20.0
+"""Timeout of the request that lists the models."""
 
 
 class ServedModel(ModelSource):
@@ -85,15 +73,15 @@ class ServedModel(ModelSource):
         return named or "", named is not None
 
 
-def served_models(ref: ModelRef, options: ServerOptions) -> tuple[ServedModel, ...]:
+def served_models(ref: ModelRef, api_key_env: str) -> tuple[ServedModel, ...]:
     """Get the server's models, and return those named as quants, in any case, or all.
 
     Raises UnknownName for a name that it does not have, UsageError if it has no models, and like `Server`.
     """
     from ggbench.engines.http.server import Server
 
-    setup = EndpointConfig(ref.name, api_key_env=options.api_key_env)
-    with Server(setup.address, timeout_s=options.timeout_s) as server:
+    setup = EndpointConfig(ref.name, api_key_env=api_key_env)
+    with Server(setup.address, timeout_s=_TIMEOUT_S) as server:
         models = server.info.models
     if not models:
         raise UsageError(f"{ref.name} offers no model", "load one in the server first")

@@ -35,7 +35,7 @@ from ggbench.hub.repo_records import repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.local_files import local_variants, reject_checkpoint
 from ggbench.models.reference import MAIN, ModelRef, parse_model
-from ggbench.models.served_models import ServedModel, ServerOptions, served_models
+from ggbench.models.served_models import ServedModel, served_models
 from ggbench.models.sources import (
     NO_QUANT,
     CatalogTwin,
@@ -172,7 +172,7 @@ def resolve(
     *,
     hub: HubAccess | None = None,
     catalog: Catalog | None = None,
-    server: ServerOptions | None = None,
+    api_key_env: str = "",
     headers_only: bool = False,
 ) -> tuple[Target, ...]:
     """Return the targets that a reference selects, in order, without duplicates; writes and downloads no file.
@@ -185,7 +185,7 @@ def resolve(
     without a repo, BadFile for a path without GGUF or a missing shard, and like `hub.listing.list_repo`.
     """
     if ref.is_server:
-        return _served_targets(ref, server or ServerOptions())
+        return _served_targets(ref, api_key_env)
     if ref.engine:
         models = load_plugin("ggbench.engines", ref.engine, "models", "engine")
         own: tuple[Target, ...] = models.targets(ref, hub)
@@ -200,8 +200,8 @@ def resolve(
     return _hub_targets(ref, hub or HubAccess.from_environment(), catalog, headers_only=headers_only)
 
 
-def _served_targets(ref: ModelRef, server: ServerOptions) -> tuple[Target, ...]:
-    served = ((each, each.subject) for each in served_models(ref, server))
+def _served_targets(ref: ModelRef, api_key_env: str) -> tuple[Target, ...]:
+    served = ((each, each.subject) for each in served_models(ref, api_key_env))
     return tuple(Target(about.model, about.quant, "endpoint", source=each) for each, about in served)
 
 
@@ -356,9 +356,9 @@ def find_published(
         raise NetworkError(error.message, error.hint, f"twin:{known.id}") from error
 
 
-def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOptions | None = None) -> Target:
+def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None) -> Target:
     """Return the single target that a reference selects; UsageError lists several with their sizes."""
-    return single(resolve(ref, hub=hub, server=server))
+    return single(resolve(ref, hub=hub))
 
 
 def find_file_or_twin(ref: ModelRef, hub: HubAccess, catalog: Catalog | None = None) -> Target:

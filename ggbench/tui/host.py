@@ -89,12 +89,9 @@ class Services(msgspec.Struct, frozen=True):
     ) -> tuple[Target, ...]:
         """Return the targets that MODEL and QUANTS select, using this Hub access and key."""
         from ggbench.models.reference import parse_model
-        from ggbench.models.served_models import ServerOptions
         from ggbench.models.targets import resolve
 
-        return resolve(
-            parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
-        )
+        return resolve(parse_model(model, *quants), hub=self.hub, catalog=catalog, api_key_env=self.api_key_env)
 
     def find_file_or_twin(self, model: str, quant: str, catalog: Catalog | None = None) -> Target:
         from ggbench.models.reference import parse_model

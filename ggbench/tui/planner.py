@@ -21,7 +21,6 @@ from ggbench.errors import GgbenchError
 from ggbench.machine.host import default_threads
 from ggbench.models.added_places import typed_server
 from ggbench.models.reference import parse_model
-from ggbench.models.served_models import ServerOptions
 from ggbench.models.targets import Target, resolve, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan_record import Budget, DeviceMemory, PlanRow
@@ -43,7 +42,7 @@ class LibraryPlanner:
         self, hub: HubAccess, start: Callable[[], Engine] | None = None, *, api_key_env: str = ""
     ) -> None:
         """`start` starts an engine for the first plan; `api_key_env` names the variable with the servers' API key."""
-        self._server = ServerOptions(api_key_env)
+        self._api_key_env = api_key_env
         self._hub, self._start = hub, start or (lambda: launch_engine(LlamaConfig()))
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
@@ -61,7 +60,7 @@ class LibraryPlanner:
         GgbenchError if no quant of the model can be planned, or when closed.
         """
         if typed_server(model) is not None:
-            yield from _served(model, self._server)
+            yield from _served(model, self._api_key_env)
             return None
         from ggbench.decisions.pick.decide import decide
         from ggbench.decisions.pick.models import Competitors, of_planned
@@ -141,9 +140,9 @@ def _to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
     return msgspec.structs.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
 
 
-def _served(url: str, options: ServerOptions) -> Iterator[tuple[Candidate, ...]]:
+def _served(url: str, api_key_env: str) -> Iterator[tuple[Candidate, ...]]:
     """Yield a candidate for each model of a server, with the server's data. Raises GgbenchError."""
-    for target in resolve(parse_model(url), server=options):
+    for target in resolve(parse_model(url), api_key_env=api_key_env):
         subject = target.subject
         row = PlanRow(
             subject.model,
