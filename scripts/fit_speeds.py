@@ -197,10 +197,9 @@ def decode_rows() -> list[Row]:
             host=host if host_bytes else None,
             n_crossed=n_crossed,
             has_flash_attn=bool(row.flash_attn) if row.flash_attn is not None else row.date >= FLASH,
-            extra=_era(row, shape),
         )
         name = device.name if device else row.device
-        found.append(Row(row, name, shape, tuple(_merged(costs)), 1e3 / row.tok_s))
+        found.append(Row(row, name, shape, tuple(_merged(_of_its_era(costs, row, shape))), 1e3 / row.tok_s))
     return found
 
 
@@ -221,10 +220,16 @@ def prompt_rows() -> list[Row]:
             _model(row, shape),
             compute_ms=compute_ms,
             read_ms=read_ms,
-            extra=_era(row, shape),
         )
-        found.append(Row(row, device.name, shape, tuple(costs), 1e3 * n_tokens / row.tok_s))
+        found.append(
+            Row(row, device.name, shape, tuple(_of_its_era(costs, row, shape)), 1e3 * n_tokens / row.tok_s)
+        )
     return found
+
+
+def _of_its_era(costs: Sequence[Cost], row: BenchedRow, shape: Shape) -> list[Cost]:
+    """Return the costs with the coefficients of the builds of that time besides."""
+    return [Cost(ms, (*terms, *_era(row, shape))) for ms, terms in costs]
 
 
 def _is_plain_prompt(row: BenchedRow) -> bool:

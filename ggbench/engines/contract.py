@@ -315,10 +315,8 @@ def config_type(engine: str) -> type[EngineConfig]:
     return found
 
 
-def launch_engine(
-    config: EngineConfig, cancel: threading.Event | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S
-) -> Engine:
-    return engine_module(config.engine).launch(cancel or threading.Event(), timeout_s=timeout_s, hold=None)
+def launch_engine(config: EngineConfig) -> Engine:
+    return engine_module(config.engine).launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S, hold=None)
 
 
 FLUSH_NS = 50_000_000

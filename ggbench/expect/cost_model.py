@@ -192,12 +192,11 @@ def decode_costs(
     host: HostRead | None = None,
     n_crossed: int = 0,
     has_flash_attn: bool = True,
-    extra: tuple[str, ...] = (),
 ) -> list[Cost]:
     """Return the costs of decoding one token: one device computes after the other.
 
     `n_crossed` is the number of layers of devices with experts in main memory: activations cross to the CPU and back in
-    each. `extra` are terms of all costs.
+    each.
     """
     costs = []
     for read in reads:
@@ -211,7 +210,7 @@ def decode_costs(
         of_cpu.append(Cost(host.kv_bytes / host.n_threads / _KV_BYTES_PER_MS, ("cpu kv",)))
         of_cpu.append(Cost(n_crossed * _LINK_MS, ("crossing",)))
         costs += [Cost(ms, (*terms, f"machine={host.machine}")) for ms, terms in of_cpu]
-    return [Cost(ms, (*terms, *extra)) for ms, terms in costs if ms]
+    return [each for each in costs if each.least_ms]
 
 
 def _read_costs(
@@ -229,12 +228,9 @@ def _read_costs(
     ]
 
 
-def prompt_costs(
-    device: DeviceKind, model: ModelKind, *, compute_ms: float, read_ms: float, extra: tuple[str, ...] = ()
-) -> list[Cost]:
+def prompt_costs(device: DeviceKind, model: ModelKind, *, compute_ms: float, read_ms: float) -> list[Cost]:
     """Return the costs of a prompt: its operations at the device's FP16 rate, and reading the weights once."""
-    compute = (*terms_of("compute", device, model), *extra)
-    return [Cost(compute_ms, compute), Cost(read_ms, ("prompt read", *extra))]
+    return [Cost(compute_ms, terms_of("compute", device, model)), Cost(read_ms, ("prompt read",))]
 
 
 _OF_BOTH = ("architecture", "kind", "backend", "generation", "device")

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ def test_its_buffers_and_steps_are_those_of_ggbenchs_own_engine(tiny_twin: Path)
     setup = LlamaConfig(n_ctx=512, threads=1, n_gpu_layers=0)
     found = []
     for each in (setup, run_by(f"llama-server={PROGRAM}", setup)):
-        engine = launch_engine(each, threading.Event(), timeout_s=60)
+        engine = launch_engine(each)
         try:
             events = [*engine.open(Source(tiny_twin), each), *engine.run(Decode(25, 40))]
         finally:
