@@ -21,7 +21,7 @@ def show_welcome() -> None:
     Output().answer(welcome_answer(models, n_runs, notes))
 
 
-def welcome_answer(models: Sequence[LocalModel], n_runs: int, notes: Sequence[str] = ()) -> Answer:
+def welcome_answer(models: Sequence[LocalModel], n_runs: int, notes: Sequence[str]) -> Answer:
     always = [
         ("ggbench tui", "the same by hand: choose, measure, compare"),
         ("ggbench doctor", "this machine, and what to mend"),

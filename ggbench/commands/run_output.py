@@ -56,7 +56,7 @@ def _record(measured: MeasureResult, rows: Sequence[dict[str, object]]) -> None:
         output.record(documents.one, row)
 
 
-def run_document(run: Run, *, against: str | None = None) -> dict[str, object]:
+def run_document(run: Run, *, against: str | None) -> dict[str, object]:
     """Return the run for JSON, with `against` with the nearest published rows."""
     documents = presenter_of(run.head.kind).documents
     return documents.value(run, **({"against": nearest_rows(run)} if against else {}))

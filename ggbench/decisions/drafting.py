@@ -51,7 +51,7 @@ Allocators = Callable[[LlamaConfig, Budget, Target | None], DryAllocator]
 
 
 def plan_drafting(
-    target: Target, draft: Target | None, request: PlanRequest, start: Allocators, ks: Sequence[int] = ()
+    target: Target, draft: Target | None, request: PlanRequest, start: Allocators, ks: Sequence[int]
 ) -> Drafting:
     """Plan a quant without drafts and with those of a draft model, or of its own MTP layers; `ks` as `draft_steps`.
 

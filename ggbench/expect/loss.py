@@ -83,7 +83,7 @@ def cautious(nats: Estimate) -> float:
     return nats.value * (nats.high / nats.value) ** (_FOUR_OF_FIVE / Z_95) if nats.value else 0.0
 
 
-def is_original(quant: str, architecture: str = "") -> bool:
+def is_original(quant: str, architecture: str) -> bool:
     """Return whether models of the architecture are published in this type."""
     return quant in UNQUANTIZED or (architecture in FAMILIES and quant == FAMILIES[architecture].experts_type)
 

@@ -53,7 +53,7 @@ class Report(Record, dict=True):
         return tuple(figure for figure in found if is_known(figure, self.shown))
 
 
-def report_of(runs: Sequence[SavedRun], apart: Sequence[str] = ()) -> Report:
+def report_of(runs: Sequence[SavedRun], apart: Sequence[str]) -> Report:
     """Return the report of these runs; those that differ in `apart` are not averaged, as two servers whose paths are
     left out. Raises StoreError for a run of an unknown kind.
     """

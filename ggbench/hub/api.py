@@ -104,7 +104,7 @@ def send_request(
     raise AssertionError("the last try returns or raises")
 
 
-def fetch_json(url: str, kind: type[_Document], *, repo: str, doing: str, params: Params = ()) -> _Document:
+def fetch_json(url: str, kind: type[_Document], *, repo: str, doing: str, params: Params) -> _Document:
     """Fetch one JSON document of the API.
 
     Raises like `send_request`, and NetworkError if the response does not match `kind`.
@@ -229,8 +229,8 @@ def open_response(
     stop: Stop,
     *,
     read_timeout_s: float,
-    params: Iterable[tuple[str, str]] = (),
-    headers: Mapping[str, str] | None = None,
+    params: Iterable[tuple[str, str]],
+    headers: Mapping[str, str] | None,
 ) -> Iterator[httpx2.Response]:
     """Open the response to a GET request, whatever its status. Raises Stopped, and like httpx2.
 

@@ -82,7 +82,7 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
     return _list(access, repo, revision, _listing, "")
 
 
-def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> RepoListing:
+def list_checkpoint(access: HubAccess, repo: str, revision: str) -> RepoListing:
     """Return a listing whose only variant is the checkpoint of a repo: config, safetensors with their index, code.
 
     Offline, return the cached one. Raises UsageError for an invalid name and a repo without config.json, else

@@ -113,7 +113,7 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in cuda_devices(list_gpus(), environ) if gpu is not None)
 
 
-def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> tuple[Gpu | None, ...]:
+def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu | None, ...]:
     """Return CUDA's devices in order, like `visible_gpus`, but with None for each MIG instance."""
     names = environ.get("CUDA_VISIBLE_DEVICES")
     if names is None:

@@ -37,7 +37,7 @@ def read_number(file: Path) -> int | None:
 _OOM_KILLS = re.compile(r"^oom_kill\s+(\d+)$", re.MULTILINE)
 
 
-def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
+def cpu_quota(proc: Path, sysfs: Path) -> float | None:
     """Return the CPU quota in CPUs, e.g. 1.5; None without a limit."""
     quotas = []
     for group in _groups("cpu", proc, sysfs):

@@ -269,7 +269,7 @@ def _role(target: Target) -> Role:
 
 
 def smaller_targets(
-    ref: ModelRef, planned: Sequence[Target], most_bytes: int, *, hub: HubAccess | None = None
+    ref: ModelRef, planned: Sequence[Target], most_bytes: int, *, hub: HubAccess | None
 ) -> tuple[Target, ...]:
     """Return the quants of a planned model that are smaller than those planned, with headers, the largest first.
 

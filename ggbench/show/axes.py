@@ -60,7 +60,7 @@ def tick_decimals(step: float) -> int:
     return max(0, -math.floor(math.log10(step) + _ROUNDING))
 
 
-def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
+def x_axis(curves: Sequence[Curve], end: int | None) -> Axis:
     """Return the axis from the first x with a value to the last, or to `end`; its length is at least 1."""
     shown = [one for one in curves if len(one.x)]
     low = min((float(one.x.min()) for one in shown), default=1.0)

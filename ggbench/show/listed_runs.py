@@ -120,7 +120,7 @@ class ListedRun(Record, dict=True):
         return "; ".join(filter(None, (answer, note(run))))
 
 
-def runs_named(store: Store, model: str, limit: int = -1) -> tuple[tuple[StoredRun, ...], int]:
+def runs_named(store: Store, model: str, limit: int) -> tuple[tuple[StoredRun, ...], int]:
     """Return the newest runs of a MODEL as it was typed, or else as lists name it, and how many there are."""
     if n_runs := store.count_of(model):
         return store.list_runs(model=model, limit=limit), n_runs

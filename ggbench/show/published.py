@@ -69,7 +69,7 @@ _BENCHED: Sequence[Figure[BenchedRow]] = (
 )
 
 
-def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow], metric: str = "") -> Answer:
+def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow], metric: str) -> Answer:
     """Return the first rows, with the metric asked for before the others; `--why` has all, and their sources."""
     if not (rows or benches):
         return Answer(say("published.none"))

@@ -63,7 +63,7 @@ def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type
     return StepCost(len(layers), layer_bytes, kv_cache(model, type_k, type_v, layers))
 
 
-def model_cost(model: ModelFile, type_k: str = "f16", type_v: str = "f16") -> StepCost:
+def model_cost(model: ModelFile, type_k: str, type_v: str) -> StepCost:
     """Return the bytes that a step of the model's layers reads. Raises like `step_cost`."""
     return step_cost(model, range(model.n_layer - model.n_layer_nextn), type_k, type_v)
 

@@ -88,7 +88,7 @@ class Means(NamedTuple):
         return found
 
 
-def stair_means(samples: Samples, pieces: Pieces = WHOLE) -> Means:
+def stair_means(samples: Samples, pieces: Pieces) -> Means:
     """Return the means over the whole stairs of these pieces; the first and the last stair count as incomplete."""
     kept = (samples.position > pieces[0]) & (samples.position <= pieces[-1])
     position, step_ms = samples.position[kept], samples.step_ms[kept]

@@ -111,7 +111,7 @@ def check_line(
     budget: Budget,
     given: LlamaConfig,
     allocate: Callable[[LlamaConfig], DryAllocator],
-    options: tuple[tuple[str, str], ...] = (),
+    options: tuple[tuple[str, str], ...],
 ) -> Checked:
     """Return what a command does whose setup is `given` by `server_setup`; `allocate` starts the allocator for it,
     and `options` are of the command of its row.

@@ -22,7 +22,7 @@ _ASK = "name it: ggbench check LINE MODEL QUANT, e.g. qwen3-14b q4_k_m"
 
 
 def find_target(
-    line: CommandLine, named: tuple[str, ...], hub: HubAccess, on_progress: OnProgress | None = None
+    line: CommandLine, named: tuple[str, ...], hub: HubAccess, on_progress: OnProgress | None
 ) -> tuple[ModelRef, Target, str]:
     """Return the model of a command, or the one `named` as MODEL and QUANT, and a note if another stands for it.
 

@@ -27,7 +27,7 @@ from ggbench.text import in_words
 from ggbench.units import format_bytes, format_length, format_number
 
 
-def check_answer(checked: Checked, budget: Budget, notes: tuple[str, ...] = ()) -> Answer:
+def check_answer(checked: Checked, budget: Budget, notes: tuple[str, ...]) -> Answer:
     """Return whether a command fits, a better one, the findings, and what lies in each memory.
 
     `notes` say what stands for its model, and which of its options are not counted.

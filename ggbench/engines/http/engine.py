@@ -275,7 +275,7 @@ class HttpEngine:
         return ending
 
 
-def _finished(requests: Sequence[StreamedRequest], *, has_prompt: bool = True) -> Iterator[Event]:
+def _finished(requests: Sequence[StreamedRequest], *, has_prompt: bool) -> Iterator[Event]:
     """Report the rest of requests sent together, and the time of their prompts if each generated a token."""
     sent_ns = min((each.sent_ns for each in requests if each.sent_ns is not None), default=0)
     for request in requests:

@@ -163,7 +163,7 @@ def check_words(words: Sequence[str]) -> None:
         raise error
 
 
-def list_devices(program: Sequence[str], servers: Sequence[str] = ()) -> Mapping[str, int] | None:
+def list_devices(program: Sequence[str], servers: Sequence[str]) -> Mapping[str, int] | None:
     """Return the free bytes of each GPU that a program lists, by its name; None for a build that lists none.
 
     Devices of RPC `servers` come with it; llama.cpp aborts if one of them does not answer.

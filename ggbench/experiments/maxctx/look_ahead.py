@@ -97,8 +97,8 @@ def look_ahead_by_theory(
     file: ModelFile,
     setup: EngineConfig,
     settings: MaxctxSettings,
-    projector: Projector | None = None,
-    draft: ModelFile | None = None,
+    projector: Projector | None,
+    draft: ModelFile | None,
 ) -> LookAhead:
     """Predict by weights and KV cache alone, for an engine that can size a context only by creating it; without MTP
     layers.

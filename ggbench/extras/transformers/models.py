@@ -140,7 +140,7 @@ def targets(ref: ModelRef, hub: HubAccess | None = None) -> tuple[Target, ...]:
     )
 
 
-def find_checkpoint(ref: ModelRef, hub: HubAccess | None = None) -> FoundCheckpoint:
+def find_checkpoint(ref: ModelRef, hub: HubAccess | None) -> FoundCheckpoint:
     """Return the checkpoint that MODEL selects, with its config.json.
 
     Raises BadFile for a folder without a checkpoint, and like `hub.listing.list_checkpoint`.
