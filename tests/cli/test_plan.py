@@ -68,7 +68,9 @@ def test_a_card_holds_what_it_holds_in_reports(ggbench: Run, words: str, fits: b
 def test_a_reserve_that_alone_decides_is_said(ggbench: Run) -> None:
     setup = ("-c", "32k", "-ub", "2048", "--gpu", "rtx-4070", "--ram", "64GiB")
     words = ("plan", "gpt-oss-120b", "mxfp4", *setup, "-ncmoe")
-    assert "561.0 MiB (for llama.cpp's process and a desktop); --reserve 0" in ggbench(*words, "31").out
+    assert (
+        "reserve of 561.0 MiB decides (for llama.cpp's process and a desktop); --reserve 0" in ggbench(*words, "31").out
+    )
     assert ggbench(*words, "31", "--reserve", "0").code == 0
     assert "--reserve" not in ggbench(*words, "20").out
 
