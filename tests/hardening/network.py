@@ -85,7 +85,7 @@ def network_faults(folder: Path, n_faults: int | None = None) -> Trials:
     return row
 
 
-_LIES = (0, 1, -1, 2**63, 2**70, 1e308, "many", None, [], {}, True)
+_LIES: tuple[object, ...] = (0, 1, -1, 2**63, 2**70, 1e308, "many", None, [], {}, True)
 _NAMES = (
     "../../x-q4_1.gguf", "/etc/x-q4_1.gguf", "", ".", "x" * 5000 + "-q4_1.gguf", "a\0b-q4_1.gguf", "m-q4_1.gguf/",
     "M-Q4_1.GGUF", "m-q4_1-00001-of-00003.gguf", "m-q4_1-00002-of-00001.gguf", "\x1b[2J-q4_1.gguf", "🦙.gguf", "\ud800",

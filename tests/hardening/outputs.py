@@ -29,6 +29,11 @@ def _link(path: Path) -> None:
     path.symlink_to("target")
 
 
+def _link_through(path: Path) -> None:
+    (path.parent / "f").write_bytes(_OLD)
+    path.symlink_to("f/x")
+
+
 def _nothing(_path: Path) -> None:
     pass
 
@@ -40,7 +45,7 @@ _PLACES: Mapping[str, tuple[Callable[[Path], None], bool]] = {
     "a device that takes all": (lambda path: path.symlink_to("/dev/null"), True),
     "a device that is full": (lambda path: path.symlink_to("/dev/full"), False),
     "a folder of the kernel": (lambda path: path.symlink_to("/sys/kernel/ggbench"), False),
-    "a link through a file": (lambda path: (_file(path.with_name("f")), path.symlink_to("f/x"))[0], False),
+    "a link through a file": (_link_through, False),
 }  # fmt: skip
 """What is at the name, and whether it is written without --force."""
 
