@@ -49,6 +49,8 @@ load_options = _load_options(*_KV, "n_ctx")
 """Add llama.cpp's options for loading a model; the command gets `setup`, a LlamaConfig."""
 load_options_of_decodes = _load_options(*_KV, "n_ctx", "kv_unified")
 """Like `load_options`, plus --kv-unified."""
+load_options_of_sessions = _load_options(*_KV, "n_ctx", *_SLOTS)
+"""Like `load_options`, plus slots."""
 load_options_of_drafts = _load_options(*_KV, "n_ctx", *_DRAFTS)
 """Like `load_options`, plus what drafts."""
 load_options_of_plans = _load_options(

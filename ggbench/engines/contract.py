@@ -164,6 +164,10 @@ class EngineConfig:
         """Return the setup with its n_ctx or, if it has none, with just enough for this number of tokens."""
         return self
 
+    def longest_slot(self, n_ctx_train: int | None) -> int | None:
+        """Return the most tokens of one sequence for a model trained to `n_ctx_train`; None if any number."""
+        return None
+
     def as_asked(self) -> Self:
         """Return the setup without the values set by the kind of run: n_ctx, sequences and outputs."""
         return self
@@ -364,6 +368,19 @@ class Decode(Workload, tag="decode"):
     n_gen: int
 
 
+class TakeTurn(Decode, tag="take_turn"):
+    """Decode after a prompt whose first `n_kept` tokens the turn before has left in the cache.
+
+    What the cache has lost of them is read again. The first token of the answer comes with the prompt, and its last is
+    not in the cache. Without any kept tokens, a session begins. Reports any number of `ReadingPrompts`, a
+    `TurnStarted`, and any number of `Steps`.
+    """
+
+    purpose = "keep a transcript in the cache"
+
+    n_kept: int
+
+
 class BatchedDecode(Workload, tag="batched_decode"):
     """Clear the cache, read a separate prompt for each of `n_seqs` sequences, then time `n_gen` steps of all of them.
 
@@ -529,6 +546,7 @@ class Score(Workload, tag="score"):
 AnyWorkload = (
     Prefill
     | Decode
+    | TakeTurn
     | DecodeAtDepth
     | BatchAtDepth
     | Speculate

@@ -110,6 +110,19 @@ class PromptRead(Record, tag="prompt_read"):
     """Requested tokens of each sequence if a server counts differently, otherwise None."""
 
 
+class TurnStarted(Record, tag="turn_started"):
+    """The prompt of a turn was read, and its first token came; a server says so after its answer."""
+
+    n_cached: int | None
+    """Tokens of it that were in the cache; None if a server does not say."""
+    wait_ns: int
+    """Time to read the rest; of a server, until its first token arrives."""
+    slot: int | None = None
+    """The server's slot; None without slots."""
+    is_cut: bool = False
+    """Whether the server cut the prompt to fit its context."""
+
+
 class Steps(Record, tag="steps"):
     first_position: int
     """Tokens in the KV cache of a sequence at the first of these steps, including the one being decoded."""
@@ -211,6 +224,7 @@ Event = (
     | Opened
     | ReadingPrompts
     | PromptRead
+    | TurnStarted
     | Steps
     | ServerAnswered
     | TokensTogether

@@ -37,6 +37,8 @@ class Curve(Record):
     """Whether to draw it paler, behind the others, and without its band."""
     run: int | None = None
     """Index of the run; None if each run has one curve, in order."""
+    has_bars: bool = False
+    """Whether each value is a bar from the x axis, without a line through them."""
 
 
 FEW = 16

@@ -69,7 +69,10 @@ class Frame(Record):
     def cloud(self, curve: Curve) -> list[Cell]:
         """Return a dot for each value."""
         dots, (x, y) = self._no_dots(), self.values(curve)
-        dots[self._dot_rows(y), self.x.bins(x, dots.shape[1])] = True
+        rows, columns = self._dot_rows(y), self.x.bins(x, dots.shape[1])
+        dots[rows, columns] = True
+        if curve.has_bars:
+            dots = np.logical_or.accumulate(dots)
         return _cells(dots)
 
     def line(self, column: Integers, values: Floats) -> list[Cell]:
@@ -144,7 +147,9 @@ def plot_text(figure: LineChart, width: int, height: int, color: bool) -> str:
     for index, one in enumerate(figure.curves):
         if len(one.x):
             sign = _colored(letter(index), Ink(index), color=color)
-            legend = textwrap.wrap("  ".join(_curve_parts(one, frame)), max(_MIN_WIDTH, width) - len("a "))
+            legend = textwrap.wrap(
+                "  ".join(_curve_parts(one, frame, figure.y_unit)), max(_MIN_WIDTH, width) - len("a ")
+            )
             lines += [f"{' ' if number else sign} {line}" for number, line in enumerate(legend)]
     return "\n".join(lines)
 
@@ -184,13 +189,13 @@ def _draw_curves(canvas: _Canvas, frame: Frame, figure: LineChart) -> None:
     shown.sort(key=lambda pair: not pair[0].dimmed)
     drawn = [(one, ink, frame.columns(one)) for one, ink in shown]
     for one, ink, found in drawn:
-        faint = Ink(ink.curve, is_faint=True)
+        faint = Ink(ink.curve, is_faint=not one.has_bars)
         if not one.dimmed and one.error is None:
             canvas.add(frame.cloud(one), faint)
         elif not one.dimmed:
             for end in (found.least, found.largest):
                 canvas.add(frame.line(found.column, end), faint)
-        canvas.add(frame.line(found.column, found.typical), ink)
+        canvas.add([] if one.has_bars else frame.line(found.column, found.typical), ink)
     for one, ink, found in drawn:
         if len(found.column):
             _draw_points(canvas, frame, one, ink)
@@ -238,7 +243,7 @@ def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Col
     canvas.put(int(values.column[at]) // DOTS_ACROSS, frame.row(float(values.typical[at])), letter(index), ink)
 
 
-def _curve_parts(one: Curve, frame: Frame) -> list[str]:
+def _curve_parts(one: Curve, frame: Frame, y_unit: str) -> list[str]:
     parts = [sanitize(one.name)]
     if one.note:
         parts.append(f"{'' if one.fit is None else '╌ '}{one.note}")
@@ -247,8 +252,8 @@ def _curve_parts(one: Curve, frame: Frame) -> list[str]:
     slower = one.y > frame.y.high
     if one.error is None and (n_slower := int(slower.sum())):
         at = int(one.x[int(np.argmax(one.y))])
-        most = f"{format_ms(float(one.y.max()))} ms at {format_count(at)}"
-        parts.append(f"▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}, up to {most}")
+        most = f"{format_ms(float(one.y.max()))} {y_unit} at {format_count(at)}"
+        parts.append(f"▲ {format_count(n_slower)} slower, up to {most}")
     return parts
 
 

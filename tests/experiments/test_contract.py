@@ -26,6 +26,7 @@ from ggbench.experiments.forecast.record import ForecastSettings
 from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
+from ggbench.experiments.session.record import SessionSettings
 from ggbench.experiments.speculate.record import SpeculateSettings
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.extras.transformers.config import TransformersConfig
@@ -51,7 +52,8 @@ from tests.fakes.small_machine import SmallMachine, limited
 KINDS = sorted(each.name for each in pkgutil.iter_modules(experiments.__path__) if each.ispkg)
 SETTINGS: dict[str, Settings] = {
     "decode": DecodeSettings(1000, repeat=2), "forecast": ForecastSettings(),
-    "prefill": PrefillSettings((512, 25, 1), 1), "speculate": SpeculateSettings((1, 3), (0, 64)),
+    "prefill": PrefillSettings((512, 25, 1), 1), "session": SessionSettings("chat", 4),
+    "speculate": SpeculateSettings((1, 3), (0, 64)),
     "speed": SpeedSettings((1, 512), 8, (1, 4)),
 }  # fmt: skip
 Make = Callable[[str, Store], contextlib.AbstractContextManager[tuple[RunContext, Job]]]

@@ -19,6 +19,7 @@ from ggbench.engines.contract import (
     Request,
     Source,
     Speculate,
+    TakeTurn,
 )
 from ggbench.engines.endings import Cancelled, Completed, Ending
 from ggbench.engines.events import (
@@ -33,6 +34,7 @@ from ggbench.engines.events import (
     Ready,
     Speculated,
     Steps,
+    TurnStarted,
 )
 from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
@@ -101,7 +103,11 @@ def obey(request: Request) -> Iterator[protocol.Message | Ending]:
             for round_number in range(repeat):
                 yield PromptRead(n_prompt, (n_prompt + round_number) * 1_000_000)
         case Decode(n_prompt, n_gen):
-            yield PromptRead(n_prompt, n_prompt * 1_000_000)
+            if isinstance(request, TakeTurn):  # the cache lacks the last token
+                n_cached = max(0, request.n_kept - 1)
+                yield TurnStarted(n_cached, (n_prompt - n_cached) * 1_000_000)
+            else:
+                yield PromptRead(n_prompt, n_prompt * 1_000_000)
             for start in range(n_prompt + 1, n_prompt + 1 + n_gen, 100):
                 positions = range(start, min(start + 100, n_prompt + 1 + n_gen))
                 step_ns = [10_000_000 + (n - 1) * 5_000 + n % 7 * 1000 for n in positions]

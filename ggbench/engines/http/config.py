@@ -17,6 +17,7 @@ from ggbench.engines.contract import (
     DecodeAtDepth,
     Prefill,
     ProveContext,
+    TakeTurn,
 )
 from ggbench.engines.http.program import (
     NAME,
@@ -48,7 +49,7 @@ class LlamaServerConfig(LlamaConfig):
         "": "earlier measurements are kept; run the command of --engine by hand to see its whole log",
     }
     runs = (
-        Prefill, Decode, BatchedDecode, DecodeAtDepth, Continue, ProveContext,
+        Prefill, Decode, TakeTurn, BatchedDecode, DecodeAtDepth, Continue, ProveContext,
     )  # fmt: skip
     alternative = "omit --engine: ggbench's own llama.cpp can"
     in_words = frozenset({"command", "spec_type", "n_draft"})
@@ -122,6 +123,9 @@ class LlamaServerConfig(LlamaConfig):
     def holding(self, n_tokens: int) -> Self:
         """Return the setup with room for the token that a server generates before those that are timed."""
         return super().holding(n_tokens + self.n_seq_max)
+
+    def longest_slot(self, n_ctx_train: int | None) -> int | None:
+        return n_ctx_train
 
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
         if limit_bytes is not None:

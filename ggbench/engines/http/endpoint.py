@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from ggbench.engines.contract import BatchedDecode, Decode, EngineConfig, Prefill
+from ggbench.engines.contract import BatchedDecode, Decode, EngineConfig, Prefill, TakeTurn
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
 from ggbench.record import Record
@@ -85,8 +85,10 @@ class EndpointConfig(EngineConfig, Record):
         "the server ended after": "the received tokens are kept; some servers always stop at the end of the text",
         "": "earlier measurements are kept; the server's own log may say more",
     }
-    runs = (Prefill, Decode, BatchedDecode)
-    alternative = "give the file that the server runs; decode, prefill, speed and bench measure servers"
+    runs = (Prefill, Decode, TakeTurn, BatchedDecode)
+    alternative = (
+        "give the file that the server runs; decode, prefill, session, speed and bench measure servers"
+    )
     in_words = frozenset({"base_url", "model"})
 
     base_url: str = ""

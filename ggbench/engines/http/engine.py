@@ -25,6 +25,7 @@ from ggbench.engines.contract import (
     Prefill,
     ProveContext,
     Source,
+    TakeTurn,
     Workload,
 )
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
@@ -39,6 +40,7 @@ from ggbench.engines.events import (
     ReadingPrompts,
     Ready,
     ServerAnswered,
+    TurnStarted,
 )
 from ggbench.engines.failure_lines import is_out_of_memory
 from ggbench.engines.http import server_log
@@ -80,6 +82,8 @@ class HttpEngine:
         self._model = OfferedModel("")
         self._prompts = random.SystemRandom().randrange(1 << 30)
         """Number of the next prompt, starting at random, so that no server has cached it in an earlier run."""
+        self._transcript = Prompt(0)
+        """Of the session so far, the last answer included."""
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         """Find the server at a URL and its model, or start one and wait until it has loaded the file."""
@@ -187,6 +191,8 @@ class HttpEngine:
                     if not isinstance(ending, Completed):
                         break
                 return ending
+            case TakeTurn():
+                return (yield from self._take_turn(server, workload))
             case Decode(n_prompt, n_gen):
                 return (yield from self._generate(server, n_prompt, n_gen + 1))
             case BatchedDecode(n_prompt, n_gen, n_seqs):
@@ -244,6 +250,25 @@ class HttpEngine:
         if self._process is not None and isinstance(ending, Completed) and is_untimed:
             return _TOO_OLD
         return ending
+
+    def _take_turn(self, server: Server, turn: TakeTurn) -> _Events:
+        """Send the transcript, of which the server has cached what it likes, and keep the answer.
+
+        Without ids of the answer, or with too few, the next prompt has others in their place.
+        """
+        prompt = server.longer(self._model.name, self._transcript, turn.n_kept, turn.n_prompt)
+        request = StreamedRequest(
+            Generate(self._model.name, prompt, turn.n_gen + 1, keeps_cache=True), server.info.clock
+        )
+        yield from server.stream([request], self._cancel)
+        yield from request.finish()
+        if (wait_ns := request.timing.ttft_ns) is not None:
+            yield TurnStarted(request.said.n_cached, wait_ns, request.said.slot, request.said.is_cut)
+        ids = tuple(each for piece in request.answer for each in piece.tokens)
+        text = prompt.text + "".join(piece.text for piece in request.answer)
+        n_tokens = prompt.n_tokens + request.n_tokens
+        self._transcript = Prompt(n_tokens, (*prompt.tokens, *ids), text)
+        return self._ended([request])
 
     def _continue(self, server: Server, workload: Continue) -> _Events:
         """Answer a text; it is timed as a whole."""

@@ -62,11 +62,13 @@ class Prompt(Record):
 
 
 class Generate(Record):
-    """A request for exactly `n_gen` tokens after a prompt, none of it from a cache, greedy, past any end of text."""
+    """A request for exactly `n_gen` tokens after a prompt, greedy, past any end of text."""
 
     model: str
     prompt: Prompt
     n_gen: int
+    keeps_cache: bool = False
+    """Whether the prompt may come from a cache."""
 
 
 class Post(Record):
@@ -85,6 +87,8 @@ class Piece(Record):
     """Tokens generated until then."""
     decode_ns: int | None = None
     """The server's clock at the last of them, counted from the first. Tokens of one speculative step have the same."""
+    tokens: tuple[int, ...] = ()
+    """Ids of the tokens generated since the line before, without those of an incomplete character."""
     n_read: int | None = None
     """Tokens of the prompt read until then, in a line that says nothing else."""
     is_last: bool = False
@@ -95,6 +99,7 @@ class Piece(Record):
     """Time of the prompt, without cached tokens."""
     n_drafted: int | None = None
     n_accepted: int | None = None
+    slot: int | None = None
     is_cut: bool = False
     """Whether the prompt was cut to fit a context."""
 

@@ -101,7 +101,7 @@ def _llama_request(generate: Generate) -> Post:
         "prompt": list(generate.prompt.tokens) or generate.prompt.text,
         "n_predict": generate.n_gen,
         "stream": True,
-        "cache_prompt": False,
+        "cache_prompt": generate.keeps_cache,
         "ignore_eos": True,
         "samplers": ["top_k"],
         "top_k": 1,
@@ -135,7 +135,7 @@ def _recognize_any(client: Client) -> ServerInfo | None:
 
 
 def _openai_request(generate: Generate) -> Post:
-    body = {
+    body: dict[str, object] = {
         "model": generate.model,
         "prompt": list(generate.prompt.tokens) or generate.prompt.text,
         "max_tokens": generate.n_gen,
@@ -144,9 +144,9 @@ def _openai_request(generate: Generate) -> Post:
         "stream": True,
         "ignore_eos": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-        "cache_salt": secrets.token_urlsafe(32),
     }
-    return Post("/v1/completions", body)
+    apart = {"return_token_ids": True} if generate.keeps_cache else {"cache_salt": secrets.token_urlsafe(32)}
+    return Post("/v1/completions", body | apart)
 
 
 OPENAI = Profile(

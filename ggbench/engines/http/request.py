@@ -38,6 +38,8 @@ class StreamedRequest:
     """Time of the last progress."""
     first_token_ns: int | None = None
     last_token_ns: int | None = None
+    answer: list[Piece] = field(default_factory=list)
+    """The pieces with text or ids, if the request keeps the cache."""
     n_tokens: int = 0
     """Tokens, or chunks if the server does not count its tokens."""
     _is_counted: bool = True
@@ -65,6 +67,8 @@ class StreamedRequest:
             self.progress_ns = at_ns
             yield ReadingPrompts(min(1.0, piece.n_read / max(1, self.n_prompt)))
             return
+        if self.asked.keeps_cache and (piece.text or piece.tokens):
+            self.answer.append(piece)
         known = {name: value for name, value in asdict(piece).items() if value is not None}
         self.said = Piece(**asdict(self.said) | known)
         if n_new := self._new_tokens(piece):
@@ -104,7 +108,7 @@ class StreamedRequest:
         said = self.said
         if said.is_last:
             yield from self._other_counts()
-        if said.n_cached:
+        if said.n_cached and not self.asked.keeps_cache:
             yield f"took {said.n_cached} of the prompt's tokens from a cache"
         if said.is_cut:
             yield "cut the prompt to fit its context"

@@ -69,6 +69,18 @@ class Server:
         )  # new ones, which no server has cached
         return Prompt(n_tokens, text="".join(words).lstrip())
 
+    def longer(self, model: str, before: Prompt, n_kept: int, n_tokens: int) -> Prompt:
+        """Return a prompt of `n_tokens` that begins with the first `n_kept` of another, and goes on differently each
+        time.
+        """
+        new, kept = self.prompt(model, n_tokens), before.tokens[:n_kept]
+        if new.tokens:
+            others = random.SystemRandom().sample(new.tokens, n_tokens - len(kept))
+            return Prompt(n_tokens, (*kept, *others))
+        n_letters = round(len(before.text) * n_kept / max(1, before.n_tokens))
+        words = [before.text[:n_letters], *new.text.split()[n_kept:]]
+        return Prompt(n_tokens, text=" ".join(words).lstrip())
+
     def stream(
         self, requests: Sequence[StreamedRequest], cancel: threading.Event | None = None
     ) -> Iterator[Event]:

@@ -25,7 +25,12 @@ class ServerReported(Exception):
 
 class _Choice(msgspec.Struct):
     text: str | None = None
+    token_ids: tuple[int, ...] | None = None
     finish_reason: str | None = None
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return self.token_ids or ()
 
 
 class _Usage(msgspec.Struct):
@@ -42,6 +47,8 @@ class _Chunk(msgspec.Struct):
     """A chunk of llama-server's /completion, OpenAI's /v1/completions or Ollama's /api/generate."""
 
     content: str = ""
+    tokens: tuple[int, ...] = ()
+    id_slot: int | None = None
     stop: bool = False
     stop_type: str = ""
     tokens_predicted: int | None = None
@@ -82,6 +89,7 @@ def read_line(line: bytes) -> Piece | None:
         "".join(filter(None, (chunk.content, chunk.response, choice.text))),
         _first(chunk.tokens_predicted, usage.completion_tokens, chunk.eval_count),
         nanoseconds(timing("predicted_ms"), 1e6),
+        tokens=chunk.tokens + choice.ids,
         is_last=is_last,
         finish_reason=chunk.stop_type or chunk.done_reason if is_last else choice.finish_reason,
         n_prompt=_first(chunk.tokens_evaluated, usage.prompt_tokens, chunk.prompt_eval_count),
@@ -91,6 +99,7 @@ def read_line(line: bytes) -> Piece | None:
         else nanoseconds(prompt_ms, 1e6),
         n_drafted=count(timing("draft_n")),
         n_accepted=count(timing("draft_n_accepted")),
+        slot=count(chunk.id_slot),
         is_cut=chunk.truncated,
     )
 

@@ -24,6 +24,7 @@ from ggbench.engines.contract import (
     Request,
     Score,
     Speculate,
+    TakeTurn,
     Tokenize,
     Workload,
     check_given,
@@ -171,8 +172,8 @@ class LlamaConfig(EngineConfig, Record):
     program = "llama.cpp"
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     runs: ClassVar[tuple[type[Workload], ...]] = (
-        Prefill, Decode, BatchedDecode, DecodeAtDepth, BatchAtDepth, Speculate, DraftText, ProveContext, Tokenize,
-        Score, EstimateMemory,
+        Prefill, Decode, TakeTurn, BatchedDecode, DecodeAtDepth, BatchAtDepth, Speculate, DraftText, ProveContext,
+        Tokenize, Score, EstimateMemory,
     )  # fmt: skip
     alternative = "use --engine llama-server"
 

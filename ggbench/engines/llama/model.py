@@ -210,6 +210,25 @@ class LlamaModel:
         """Empty the KV cache, its data included."""
         lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
 
+    def keep(self, n_tokens: int) -> int:
+        """Cut the cache back to its first `n_tokens`, and return how many of them it has: none if windows or a
+        recurrent state have lost what precedes.
+
+        The rule of a window is that of llama-server's `pos_min_thold`.
+        """
+        memory = lib.llama_get_memory(self.context("prefill"))
+        n_cached = lib.llama_memory_seq_pos_max(memory, 0) + 1
+        if n_cached <= n_tokens:
+            return int(n_cached)
+        first = max(0, n_tokens - lib.llama_model_n_swa(self.handle))
+        if (
+            lib.llama_memory_seq_rm(memory, 0, n_tokens, -1)
+            and lib.llama_memory_seq_pos_min(memory, 0) <= first
+        ):
+            return n_tokens
+        self.clear_cache()
+        return 0
+
     def read_prompts(
         self, n_prompt: int, n_seqs: int = 1, on_share: Callable[[float], None] = lambda share: None
     ) -> int:
@@ -230,18 +249,30 @@ class LlamaModel:
             parts = (rows[start : start + n_batch] for start in range(0, len(rows), n_batch))
             return self._read([stack.enter_context(new_batch(part)) for part in parts], on_share)
 
-    def read(self, tokens: ctypes.Array[Any], on_share: Callable[[float], None] = lambda share: None) -> int:
-        """Return the nanoseconds to read one prompt, as `read_prompts` does. Raises Refusal."""
+    def read(
+        self,
+        tokens: ctypes.Array[Any],
+        on_share: Callable[[float], None] = lambda share: None,
+        *,
+        keeps_cache: bool = False,
+    ) -> int:
+        """Return the nanoseconds to read one prompt, as `read_prompts` does, or one after what the cache has.
+
+        Raises Refusal.
+        """
         n_batch, size = lib.llama_n_batch(self.context("prefill")), ctypes.sizeof(lib.llama_token)
         batches = []
         for start in range(0, len(tokens), n_batch):
             first = ctypes.cast(ctypes.byref(tokens, start * size), lib.llama_token_p)
             batches.append(lib.llama_batch_get_one(first, min(n_batch, len(tokens) - start)))
-        return self._read(batches, on_share)
+        return self._read(batches, on_share, keeps_cache=keeps_cache)
 
-    def _read(self, batches: Sequence[Any], on_share: Callable[[float], None]) -> int:
+    def _read(
+        self, batches: Sequence[Any], on_share: Callable[[float], None], *, keeps_cache: bool = False
+    ) -> int:
         context = self.context("prefill")
-        self.clear_cache()
+        if not keeps_cache:
+            self.clear_cache()
         lib.llama_synchronize(context)
         reported_at = started = time.perf_counter_ns()
         for index, batch in enumerate(batches):
@@ -267,14 +298,16 @@ class LlamaModel:
             raise Refusal(stage, "the model's tokenizer could not read the text")
         return tokens
 
-    def prompt_tokens(self, n_prompt: int) -> ctypes.Array[Any]:
-        """Return the same text for every model, cut or repeated to length; fixed random ids without a tokenizer."""
+    def prompt_tokens(self, n_prompt: int, start: int = 0) -> ctypes.Array[Any]:
+        """Return the same text for every model, from `start` on, cut or repeated to length; fixed random ids without a
+        tokenizer.
+        """
         if self.has_tokenizer:
             text = self.tokenize(PROMPT, "prefill")
-            return _array(itertools.islice(itertools.cycle(text), n_prompt))
+            return _array(itertools.islice(itertools.cycle(text), start, n_prompt))
         n_vocab = lib.llama_vocab_n_tokens(self.vocab)
         rng = random.Random(n_vocab)
-        return _array(rng.randrange(n_vocab) for _ in range(n_prompt))
+        return _array([rng.randrange(n_vocab) for _ in range(n_prompt)][start:])
 
     def _receive_log(self, level: int, text: bytes, _: ctypes.c_void_p) -> None:
         """Collect a line, which may come in pieces; a continuation has its own level."""

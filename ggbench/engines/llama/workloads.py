@@ -27,11 +27,12 @@ from ggbench.engines.contract import (
     RowsFile,
     Score,
     Speculate,
+    TakeTurn,
     Tokenize,
     Workload,
     without_gc,
 )
-from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Steps, Tokenized
+from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Steps, Tokenized, TurnStarted
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
 from ggbench.engines.llama.model import LlamaModel, new_batch
@@ -64,6 +65,15 @@ def _decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
         request.n_prompt, 1, lambda share: emit(ReadingPrompts(share, request.n_prompt))
     )
     emit(PromptRead(request.n_prompt, elapsed_ns))
+    with without_gc():
+        _timed_decode(model, request, emit)
+
+
+def _take_turn(model: LlamaModel, request: TakeTurn, emit: Emit) -> None:
+    n_cached = model.keep(request.n_kept)
+    tokens = model.prompt_tokens(request.n_prompt, n_cached)
+    wait_ns = model.read(tokens, lambda share: emit(ReadingPrompts(share, len(tokens))), keeps_cache=True)
+    emit(TurnStarted(n_cached, wait_ns))
     with without_gc():
         _timed_decode(model, request, emit)
 
@@ -258,6 +268,7 @@ class _Rows:
 _CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Emit], None]] = {
     Prefill: _prefill,
     Decode: _decode,
+    TakeTurn: _take_turn,
     BatchedDecode: _batched_decode,
     DecodeAtDepth: decode_at_depth,
     BatchAtDepth: decode_at_depth,

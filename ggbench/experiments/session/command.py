@@ -1,0 +1,44 @@
+"""`ggbench session`: the turns of a session, each with the transcript before it in the cache."""
+
+from __future__ import annotations
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.load_options import load_options_of_sessions
+from ggbench.commands.measure_options import measuring_options, tuned_option
+from ggbench.commands.options import MeasureRequest, plot_option, settings_options
+from ggbench.errors import UsageError
+from ggbench.experiments.session.record import SessionSettings
+
+
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench session qwen3-8b q4_k_m --workload chat
+    ggbench session ~/models/model-q4_k_m.gguf --engine llama-server -np 4 -kvu
+    ggbench session http://127.0.0.1:8080 --workload turns.jsonl --plot
+    """,
+)
+@settings_options(SessionSettings)
+@plot_option
+@tuned_option
+@measuring_options(servers=True, timeout="3600", load=load_options_of_sessions)
+def command(settings: SessionSettings, plot: bool, asked: MeasureRequest) -> None:
+    """Time the turns of a session: how long each waits for its first token, and how fast it answers.
+
+    The transcript grows in the cache, so each turn reads only what is new. What is read again is counted, and its cause
+    named where the server tells. After Ctrl-C or a kill, the turns so far are kept.
+
+    A FILE has a line for each turn: {"new": 800, "generated": 120, "kept": 1.0}, or a server's answer with OpenAI's
+    usage or llama-server's timings. "kept" is the share of the transcript before it that stays.
+
+    The context is as long as the session, unless -c is given. A server keeps its own defaults of caching.
+    """
+    from ggbench.commands.measuring import make_jobs
+    from ggbench.commands.run_output import measure_and_show
+    from ggbench.experiments.session.measure import EXPERIMENT
+
+    if plot and asked.output.as_json:
+        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
+    measure_and_show(make_jobs(EXPERIMENT, settings, asked), asked, plot=plot)

@@ -1,0 +1,169 @@
+"""A session: how long it takes, and the wait of each turn against the transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ggbench.expect.sessions import known_sessions
+from ggbench.experiments.session.record import SessionResult, SessionSettings, TurnTimed, result_of
+from ggbench.record import Record
+from ggbench.runs.run import Run
+from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.charts import Curve, LineChart, PlottedRun
+from ggbench.show.figure import Figure, member, reader
+from ggbench.show.machine import serving_facts
+from ggbench.show.metric import Metric, memory_metric
+from ggbench.show.names import quant_name, row_labels, twin_notes
+from ggbench.show.presenter import Presenter
+from ggbench.show.run_answer import compare_command, run_answer, several_answer
+from ggbench.show.run_documents import RunDocuments
+from ggbench.show.run_figures import rows_of, unsteady_mark
+from ggbench.show.words import say
+from ggbench.text import in_words
+from ggbench.units import counted, format_duration, format_fixed
+
+_FEW = 8
+"""Turns up to which a table has all."""
+_MOST_NAMED = 5
+
+
+def _found(run: Run) -> SessionResult | None:
+    return result_of(run) if result_of(run).turns else None
+
+
+def _seconds(value: float) -> str:
+    """Return `0.04`, `1.2`, `312`."""
+    return format_fixed(value, 2 if value < 0.095 else int(value < 99.5))
+
+
+def _figure(key: str, header: str, member: str, meaning: str, **more: Any) -> Figure[Run]:  # noqa: ANN401 - members
+    return Figure(key, header, reader(member, _found), meaning=meaning, better="less", **more)
+
+
+_wait = partial(_figure, form=_seconds, unit="s", mark=unsteady_mark)
+_TIME = _figure(
+    "session_s", "session", "elapsed_s", "Seconds of all turns: waits and answers.",
+    form=format_duration, mark=unsteady_mark,
+)  # fmt: skip
+_LAST = _wait("wait_last_s", "last wait", "last_wait_s", "Time to the first token of the last turn.")
+_P50 = _wait("wait_p50_s", "p50 wait", "p50_s", "Wait that half of the turns do not exceed.", priority=1)
+_P95 = _wait("wait_p95_s", "p95 wait", "p95_s", "Wait that 95 % of the turns do not exceed.", priority=1)
+_FIGURES = (
+    _TIME, _LAST, _P50, _P95,
+    _figure(
+        "n_reread", "read again", "n_reread", "Tokens read again although the turn before left them in the cache.",
+        unit="tokens", priority=2,
+    ),
+    _figure("session_j", "energy", "joules", "Energy of the GPUs over all turns.", unit="J", priority=3),
+)  # fmt: skip
+
+
+class _Row(Record):
+    number: int
+    turn: TurnTimed
+
+    @property
+    def wait_s(self) -> float:
+        return self.turn.wait_ns / 1e9
+
+
+_TURNS = (
+    member("number", "turn", str),
+    member("n_prompt", "transcript", path="turn.n_prompt", unit="tokens"),
+    member("n_read", "read", path="turn.n_read", unit="tokens"),
+    member("wait_s", "wait", _seconds, unit="s"),
+    member("n_gen", "answer", path="turn.n_gen", unit="tokens", priority=1),
+    member("tok_s", "speed", path="turn.tok_s", unit="tok/s"),
+)
+
+
+class SessionPresenter(Presenter):
+    kind = "session"
+    documents = RunDocuments("session", _FIGURES, "The turns of a session.")
+    has_line = False
+    has_samples = False
+    plotted = (TurnTimed,)
+    no_answer = "no turn was measured"
+    figures = _FIGURES
+    headline = _TIME
+
+    def answer(self, run: Run) -> str:
+        found, settings = result_of(run), run.head.settings
+        if not found.turns or not isinstance(settings, SessionSettings):
+            return ""
+        name = f"{settings.name} session" if settings.workload in known_sessions() else "session"
+        times = {each.key: each.text(run) for each in (_TIME, _LAST, _P50, _P95)}
+        key = "takes" if run.is_complete else "took"
+        return say(f"session.{key}", name=name, done=len(found.turns), turns=len(settings.turns), **times)
+
+    def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
+        curves = []
+        for run in runs:
+            turns = [each for each in run.observations if isinstance(each, TurnTimed)]
+            x = np.array([turn.n_prompt for turn in turns], np.int64)
+            y = np.array([turn.wait_ns / 1e9 for turn in turns])
+            curves.append(Curve(run.name, x, y, dimmed=run.dimmed, has_bars=True))
+        ends = [run.settings.n_ctx_needed for run in runs if isinstance(run.settings, SessionSettings)]
+        end = max(ends, default=None)
+        return (
+            LineChart("wait", "wait of a turn", "s", "transcript", "tokens", tuple(curves), end, y_low=0.0),
+        )
+
+    def metrics(self, runs: Sequence[Run]) -> tuple[Metric, ...]:
+        return *_METRICS, memory_metric(runs)
+
+    def details(self, run: Run) -> Answer:
+        found, text = result_of(run), self.answer(run) or self.ending(run)
+        command = f"ggbench results show {run.run_id} --plot" if run.run_id and found.turns else ""
+        notes = [*_reread(found.turns), *twin_notes([run.subject])]
+        every = Table(_TURNS, [_Row(*each) for each in enumerate(found.turns, 1)], "Turns")
+        about = Facts([("workload", getattr(run.head.settings, "workload", ""))])
+        why: list[Part] = [about, every, Facts(serving_facts(run), "Server")]
+        named = f"{quant_name(run.subject)}: {text}."
+        return run_answer(run, Answer(named, command, [Table(_TURNS, _some(found.turns))], notes, why))
+
+    def table(self, runs: Sequence[Run]) -> Answer:
+        answer = Answer("", compare_command(runs), [Table((*rows_of(runs), *_FIGURES), runs)])
+        return several_answer(runs, row_labels([run.subject for run in runs]), answer)
+
+
+def _measured_turns(run: Run) -> object:
+    """Return the turns of a complete run; None for another."""
+    return getattr(run.head.settings, "turns", None) if run.is_complete else None
+
+
+_metric = partial(Metric, win="faster_in", is_timed=True, basis=_measured_turns, other_basis="different turns")
+_METRICS = (_metric(_TIME, "the session"), _metric(_LAST, "the last wait"))
+
+
+def _some(turns: Sequence[TurnTimed]) -> list[_Row]:
+    """Return the first turn, those after each quarter, and the one with the longest wait; all of a few."""
+    rows = [_Row(*each) for each in enumerate(turns, 1)]
+    if len(rows) <= _FEW:
+        return rows
+    worst = max(rows, key=lambda row: row.wait_s)
+    kept = {1, worst.number, *(len(rows) * quarter // 4 for quarter in (1, 2, 3, 4))}
+    return [row for row in rows if row.number in kept]
+
+
+def _reread(turns: Sequence[TurnTimed]) -> list[str]:
+    """Return how much was read again and in which turns, a line for each cause."""
+    by_cause: dict[str, list[_Row]] = {}
+    for row in (_Row(*each) for each in enumerate(turns, 1)):
+        if row.turn.cause:
+            by_cause.setdefault(row.turn.cause, []).append(row)
+    found = []
+    for cause, rows in by_cause.items():
+        numbers = [str(row.number) for row in rows[:_MOST_NAMED]]
+        if len(rows) > _MOST_NAMED:
+            numbers.append(f"{len(rows) - _MOST_NAMED} more")
+        n_tokens = counted(sum(row.turn.n_reread for row in rows), "token")
+        found.append(say(f"session.{cause}", tokens=n_tokens, turns=in_words(numbers)))
+    return found
+
+
+PRESENTER = SessionPresenter()
