@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 DATA = (
     "ggbench/models.toml", "ggbench/py.typed", "ggbench/models/published/data/*.csv",
     "ggbench/models/published/data/*sources.toml", "ggbench/expect/data/*.csv", "ggbench/expect/data/device-speed.json",
+    "ggbench/expect/data/sessions.toml",
     "ggbench/machine/known_devices.toml", "ggbench/gguf_file/layouts.toml", "ggbench/cli/topics/*.txt",
     "ggbench/engines/llama/server_options.csv",
     "ggbench/show/*.txt", "ggbench/show/words.toml", "ggbench/formats/page.css", "ggbench/formats/page.js",
