@@ -7,6 +7,7 @@ nothing else computes. FOLDER has quants of SmolLM2. test_readme checks both kin
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,46 +30,43 @@ _PART = re.compile(r"(<!-- (generated|measured): (\w+) -->\n)(```.*?\n```\n|[^\n
 
 @dataclass(frozen=True)
 class Shown:
-    """A command line whose output the README has whole; `#` in it begins a remark, and hides the output."""
+    """A command line, and which lines of its output the README leaves out, such as its notes."""
 
     line: str
+    left_out: slice
 
 
 SHOWN = {
-    "pick": (Shown("ggbench pick qwen3-30b-a3b --gpu rtx-3060 --ram 32GiB@50GB/s -c 32k"),),
-    "plan": (Shown("ggbench plan qwen2.5-14b q5_k_m q4_k_m q3_k_m --gpu rtx-3060 -c 20k"),),
+    "pick": Shown("ggbench pick --gpu rtx-3060 --ram 32GiB@50GB/s -c 32k", slice(7, None)),
+    "check": Shown(
+        "ggbench check 'llama-server -m Qwen3-30B-A3B-Q4_K_M.gguf -ngl 99 -ncmoe 38 -c 65536 -np 4' --gpu rtx-3060",
+        slice(6, None),
+    ),
+    "plan": Shown("ggbench plan qwen3.8-27b q6_k q5_k_m --gpu rtx-3090 --mtp -np 2 -c 32k", slice(6, None)),
 }
 """Commands whose output depends on nothing that this machine has, by the name of the part."""
 MEASURED = {
-    "forecast": (Shown("ggbench forecast qwen1.5-7b q4_k_m q8_0"),),
-    "bench": (
-        Shown("ggbench bench twin:qwen1.5-0.5b q8_0 q4_k_m q2_k -n 500"),
-        Shown("ggbench compare 2 1"),
-        Shown("ggbench report 1 2 3 -o report.html      # one file that opens without a network"),
-    ),
-    "maxctx": (Shown("ggbench maxctx twin:qwen1.5-0.5b q4_k_m --memory-limit 1GiB"),),
-    "quality": (Shown("ggbench quality ~/models/smollm2 q2_k q3_k_m q4_k_m --base q4_1 --chunks 8"),),
+    "decode": Shown("ggbench decode ~/models/smollm2 q4_1 -n 1000 --plot", slice(2, -19)),
+    "quality": Shown("ggbench quality ~/models/smollm2 q2_k q3_k_m q4_k_m --base q4_1 --chunks 8", slice(7, None)),
 }
-"""Commands that measure this machine, and those that show what was measured."""
+"""Commands that measure this machine."""
 MEASURED_ON = "machine"
 """The part that says where and when the others were measured."""
 
 
-def generate(shown: tuple[Shown, ...], home: Path) -> str:
-    """The text between the marks of a part: its command lines and their outputs. Raises CalledProcessError."""
-    lines = []
-    for each in shown:
-        line, _, remark = each.line.partition("  #")
-        output = output_of(line, home)
-        lines += [f"$ {each.line}", *([] if remark else output)]
-    return "```console\n" + "\n".join(lines) + "\n```\n"
+def generate(shown: Shown, home: Path) -> str:
+    """Return the block of a command line and its output. Raises CalledProcessError."""
+    lines = output_of(shown.line, home)
+    if lines[shown.left_out]:
+        lines[shown.left_out] = ["..."]
+    return "\n".join(["```console", f"$ {shown.line}", *lines, "```\n"])
 
 
 def output_of(line: str, home: Path) -> list[str]:
     """What a command line prints on stdout in this home, in lines."""
     folders = {f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CACHE", "CONFIG", "STATE")}
     environment = os.environ | folders | {"HOME": str(home), "COLUMNS": str(WIDTH), "NO_COLOR": "1"}
-    words = [str(home / word[2:]) if word.startswith("~/") else word for word in line.split()]
+    words = [str(home / word[2:]) if word.startswith("~/") else word for word in shlex.split(line)]
     ran = subprocess.run(
         [sys.executable, "-P", "-m", *words],
         text=True,

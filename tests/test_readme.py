@@ -34,10 +34,8 @@ def test_generated_parts_have_not_drifted() -> None:
 def test_measured_parts_show_the_commands_that_write_them() -> None:
     shown = parts(README.read_text(encoding="utf-8"), "measured")
     assert shown.keys() == {MEASURED_ON, *MEASURED}
-    for name, commands in MEASURED.items():
-        assert [line[2:] for line in shown[name].splitlines() if line.startswith("$ ")] == [
-            each.line for each in commands
-        ]
+    for name, each in MEASURED.items():
+        assert shown[name].splitlines()[2] == f"$ {each.line}"
 
 
 def test_every_block_of_commands_is_generated_or_measured() -> None:
@@ -49,7 +47,7 @@ def test_every_block_of_commands_is_generated_or_measured() -> None:
 
 def test_the_readme_can_be_read_in_three_minutes() -> None:
     lines = README.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 215
+    assert len(lines) <= 160
 
 
 def _lines(page: Path) -> Iterator[str]:
@@ -95,14 +93,6 @@ def _commands() -> Iterator[click.Command]:
         found = cli.get_command(click.Context(cli), name)
         assert found is not None
         yield from (found, *(found.commands.values() if isinstance(found, click.Group) else ()))
-
-
-def test_a_comparison_reads_as_the_program_words_it() -> None:
-    """The README's answer is that of a golden comparison of the same two quants, but for the numbers."""
-    golden = (_ROOT / "tests/data/golden/compare.txt").read_text(encoding="utf-8")
-    shown = README.read_text(encoding="utf-8").partition("$ ggbench compare 2 1\n")[2].partition("$ ")[0]
-    known, said = (re.sub(r"[\d.]+", "", " ".join(text.split("\n\n")[0].split())) for text in (golden, shown))
-    assert said == known
 
 
 def test_every_extra_can_be_installed() -> None:

@@ -29,10 +29,9 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @click.command(
     cls=DocumentedCommand,
     examples="""
-    ggbench export 3 4 -o ours.json
+    ggbench export 3 --format row
     ggbench export 3 --format csv -o samples.csv
     ggbench export 3 4 --format json -o runs.json
-    ggbench export 3 --format row
     """,
 )
 @click.argument("run_ids", metavar="RUN...", type=int, nargs=-1, required=True)

@@ -8,7 +8,9 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.importing import keep
 from ggbench.formats.llama_bench import as_json, measured_row
 from ggbench.formats.llama_bench_export import ExportedRun, export_run
+from ggbench.formats.published_rows import rows_to_publish
 from ggbench.machine.records import MachineReading
+from ggbench.models.published.benches import benches_csv, parse_benches
 from ggbench.runs.recording import ModelDescribed, PromptTiming, kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -79,6 +81,23 @@ def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -
     assert (whole["tensor_split"], whole["n_cpu_moe"], whole["n_threads"]) == ("3.00/1.00", 2, 8)
     assert found.unknown == ("build_commit", "build_number")
     assert exported(store, run_id, with_paths=True).rows[0].whole["model_filename"] == "/cache/twins/q4_k_m.gguf"
+
+
+def test_a_row_to_publish_names_device_model_and_build_and_nobody(store: Store) -> None:
+    run_id = put_decode(store, PromptTiming(25, 5_000_000), ModelDescribed("qwen2 0.5B Q4_K - Medium"))
+    run = read_run(store, store.load_run(run_id))
+
+    (row,) = rows_to_publish(run, exported(store, run_id, with_paths=True).rows)
+
+    assert (row.device, row.count, row.backend) == ("rtx-4090", 1, "CUDA")
+    assert (row.model, row.quant, row.test, row.n_depth) == ("qwen2 0.5B", "q4_k_m", "tg600", 25)
+    assert (row.tok_s, row.stddev) == (pytest.approx(600e6 / sum(range(26, 626)), abs=0.01), 0.0)
+    text = benches_csv([replace(row, source="mine")])
+    assert parse_benches(text) == [replace(row, source="mine")]
+    assert not any(
+        word in text
+        for word in ("/cache", "q4_k_m.gguf", *filter(None, (each.uuid for each in machines.ENVIRONMENT.gpus)))
+    )
 
 
 def test_means_and_deviations_are_those_of_llama_bench() -> None:
