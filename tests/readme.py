@@ -65,7 +65,8 @@ def generate(shown: Shown, home: Path) -> str:
 def output_of(line: str, home: Path) -> list[str]:
     """What a command line prints on stdout in this home, in lines."""
     folders = {f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CACHE", "CONFIG", "STATE")}
-    environment = os.environ | folders | {"HOME": str(home), "COLUMNS": str(WIDTH), "NO_COLOR": "1"}
+    fixed = {"HOME": str(home), "COLUMNS": str(WIDTH), "NO_COLOR": "1", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | folders | fixed
     words = [str(home / word[2:]) if word.startswith("~/") else word for word in shlex.split(line)]
     ran = subprocess.run(
         [sys.executable, "-P", "-m", *words],
