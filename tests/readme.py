@@ -46,7 +46,7 @@ SHOWN = {
 }
 """Commands whose output depends on nothing that this machine has, by the name of the part."""
 MEASURED = {
-    "decode": Shown("ggbench decode ~/models/smollm2 q4_1 -n 1000 --plot", slice(2, -19)),
+    "decode": Shown("ggbench decode ~/models/smollm2 q4_1 -n 1000 --plot", slice(2, -20)),
     "quality": Shown("ggbench quality ~/models/smollm2 q2_k q3_k_m q4_k_m --base q4_1 --chunks 8", slice(7, None)),
 }
 """Commands that measure this machine."""
