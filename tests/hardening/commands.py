@@ -18,6 +18,7 @@ _LONGER: Mapping[str, tuple[str, ...]] = {
     "decode": ("-n", "3000"),
     "prefill": ("--lengths", "64,512,2048"),
     "quality": ("--text", str(Path(__file__).parent.parent / "data" / "prose.txt"), "-c", "64"),
+    "session": ("--workload", "chat"),
     "speed": ("--inputs", "64,512", "-n", "512"),
 }
 """Options that make a command measure for longer than a kill waits; any other is run as it is."""

@@ -74,6 +74,7 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "kills": lambda t: kills.kills_of_measurements(
         2 if t.is_quick else 110, t.draw, t.model, 1.5 if t.is_quick else 5, next(iter(t.real), None)
     ),
+    "sessions": lambda t: kills.kills_of_measurements(1 if t.is_quick else 50, t.draw, t.model, 5, only="session"),
     "servers": lambda t: kills.kills_of_servers(3 if t.is_quick else 100, t.draw, t.model, t.folder),
     "writers": lambda t: kills.kills_of_writers(1 if t.is_quick else 40, t.draw, t.folder),
     "memory": lambda t: scarcity.out_of_memory(t.model, 1 if t.is_quick else None),
