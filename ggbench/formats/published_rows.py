@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
 from ggbench.errors import UsageError
 from ggbench.formats.llama_bench import BenchRow
-from ggbench.gguf_file.quants import canonical_quant, quant_from_words
+from ggbench.gguf_file.quants import canonical_quant, name_without_quant, plain_quant, quant_from_words
 from ggbench.machine.known_devices import recognize_device
 from ggbench.models.published.benches import BenchedRow
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import utc_text
 
@@ -24,21 +26,21 @@ _STATED = ("n_gpu_layers", "n_cpu_moe", "n_threads", "n_batch", "n_ubatch", "typ
 
 def rows_to_publish(run: Run, tests: Sequence[BenchRow]) -> list[BenchedRow]:
     """Return the longest decodes of a run, else its prompts, dated by the month of the run. Raises UsageError."""
-    environment = run.head.environment
-    gpus = environment.gpus if environment else ()
+    environment, month = run.head.environment, utc_text(run.head.started_at)[:7]
+    gpus = [device_id(gpu.name, gpu.total_bytes) for gpu in environment.gpus] if environment else []
     longest = max(row.n_gen for row in tests)
+    rows = [row.named(model_type=row.text("model_type") or _model_type(run.subject)) for row in tests]
     return [
-        published_row(
-            row,
-            [device_id(gpu.name, gpu.total_bytes) for gpu in gpus]
-            if row.text("gpu_info")
-            else [row.text("cpu_info")],
-            source="",
-            date=utc_text(run.head.started_at)[:7],
-        )
-        for row in tests
+        published_row(row, gpus if row.text("gpu_info") else [row.text("cpu_info")], source="", date=month)
+        for row in rows
         if row.n_gen == longest
     ]
+
+
+def _model_type(subject: Subject) -> str:
+    """Return `qwen3moe Qwen3 30B A3B Q4_K_M` for a file of a llama-server, which names no type; empty for a URL."""
+    name = name_without_quant(PurePath(subject.file).name).replace("-", " ")
+    return f"{subject.architecture} {name} {plain_quant(subject.quant).upper()}" if subject.file else ""
 
 
 def published_row(row: BenchRow, devices: Sequence[str], *, source: str, date: str) -> BenchedRow:
@@ -51,7 +53,7 @@ def published_row(row: BenchRow, devices: Sequence[str], *, source: str, date: s
     if not quant or not backend:
         raise UsageError(
             f"model {row.text('model_type')!r} or backend {row.text('backends')!r} is not llama-bench's",
-            "measure with --engine llama, or with llama-bench",
+            "measure a file on this disk, or with llama-bench",
         )
     stated: dict[str, Any] = {name: row.fields[name] for name in _STATED if name in row.fields}
     number, commit = row.integer("build_number"), row.text("build_commit")

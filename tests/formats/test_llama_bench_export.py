@@ -94,10 +94,15 @@ def test_a_row_to_publish_names_device_model_and_build_and_nobody(store: Store) 
     assert (row.tok_s, row.stddev) == (pytest.approx(600e6 / sum(range(26, 626)), abs=0.01), 0.0)
     text = benches_csv([replace(row, source="mine")])
     assert parse_benches(text) == [replace(row, source="mine")]
-    assert not any(
-        word in text
-        for word in ("/cache", "q4_k_m.gguf", *filter(None, (each.uuid for each in machines.ENVIRONMENT.gpus)))
-    )
+    assert not any(word in text for word in ("/cache", "q4_k_m.gguf", "GPU-"))
+
+
+def test_a_file_that_a_llama_server_ran_is_published_by_its_architecture_and_name(store: Store) -> None:
+    run_id = put_decode(store)
+    run = read_run(store, store.load_run(run_id))
+    subject = replace(run.subject, file="/home/me/Qwen3-30B-A3B-Q4_K_M.gguf", architecture="qwen3moe")
+    (row,) = rows_to_publish(replace(run, head=replace(run.head, subject=subject)), exported(store, run_id).rows)
+    assert (row.model, row.quant) == ("qwen3moe Qwen3 30B A3B", "q4_k_m")
 
 
 def test_means_and_deviations_are_those_of_llama_bench() -> None:
