@@ -49,9 +49,10 @@ def _prints_alone(name: str) -> bool:
 
 def measuring_commands() -> tuple[str, ...]:
     """Return every command that loads a model, by the options that all of them have."""
-    from ggbench.cli.main import COMMANDS
+    from ggbench.cli.main import cli
 
-    return tuple(name for name in COMMANDS if {"model", "memory_limit_bytes", "yes"} <= options_of(name))
+    names = cli.list_commands(click.Context(cli))
+    return tuple(name for name in names if {"model", "memory_limit_bytes", "yes"} <= options_of(name))
 
 
 def stopped_commands(model: Path, trained: Path | None = None) -> dict[str, list[str]]:
