@@ -86,7 +86,7 @@ class ModelRef(Record):
         if self.is_server:
             raise UsageError(
                 "this command needs a model file, not a server",
-                "decode, prefill, speed and bench measure servers; otherwise give the file that the server runs",
+                "decode, prefill, session, speed and bench measure servers; otherwise give the server's file",
             )
         return self
 
