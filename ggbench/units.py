@@ -253,6 +253,16 @@ def format_compute(flop_per_s: float | None) -> str:
     return "—" if flop_per_s is None else f"{format_number(flop_per_s / (1 << 40), 4)} TFLOPS"
 
 
+def format_span(seconds: float | None) -> str:
+    """Return `0.4 s`, `45 s`, `11 min`, `2.4 h`; an em dash if unknown."""
+    if seconds is None or not math.isfinite(seconds):
+        return "—"
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.65 * size:
+            return f"{format_number(seconds / size, 2)} {unit}"
+    return f"{format_number(seconds, 2)} s"
+
+
 def format_duration(seconds: float | None) -> str:
     """Return `0:42`, `12:05`, `1:02:30`, `<0:01`; an em dash if unknown."""
     if seconds is None or not math.isfinite(seconds):

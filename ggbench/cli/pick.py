@@ -24,10 +24,12 @@ from ggbench.commands.options import (
     option,
     output_options,
     rare_option,
+    workload_option,
 )
 from ggbench.commands.output import Output, plan_exit_code
-from ggbench.decisions.pick.needs import Needs, Preference, parse_workload
+from ggbench.decisions.pick.needs import Needs, Preference
 from ggbench.errors import ExitCode, UsageError
+from ggbench.expect.sessions import parse_session
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.models import Competitors
@@ -52,7 +54,7 @@ def _needs_of(
 
     def of_users(n_slots: int) -> Needs:
         each = need_ctx if n_ctx is None else n_ctx // n_slots
-        return Needs(parse_workload(workload), each, min_speed, max_loss, prefer, n_slots)
+        return Needs(parse_session(workload), each, min_speed, max_loss, prefer, n_slots)
 
     return of_users
 
@@ -61,17 +63,10 @@ _need_options = as_record(
     "needs_of",
     _needs_of,
     ("workload", "need_ctx", "n_ctx", "min_speed", "max_loss", "prefer"),
-    option(
-        "--workload",
-        "chat, coding, agent, documents or IN+OUT@DEPTH. chat: 512 tokens in, 300 out at depth 4k;"
-        " coding: 8k in, 600 out at depth 32k, n_ctx 64k; agent: 16k in, 800 out at depth 48k, n_ctx 128k;"
-        " documents: 30k in, 500 out.",
-        metavar="NAME",
-        default="chat",
-    ),
+    workload_option(default="chat"),
     option(
         "--need-ctx",
-        "Context that each user needs, e.g. 32k. Default: the workload's, whose turns are shortened to fit less.",
+        "Context that each user needs, e.g. 32k. Default: the session's, whose turns are shortened to fit less.",
         TOKENS,
     ),
     option(
@@ -101,7 +96,7 @@ _need_options = as_record(
     examples="""
     ggbench pick --gpu rtx-4090 --workload coding
     ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k
-    ggbench pick ~/models --workload agent --min-speed 15
+    ggbench pick ~/models --workload coding --min-speed 15
     """,
 )
 @model_argument(required=False)

@@ -21,13 +21,16 @@ from ggbench.commands.options import (
     no_measure_option,
     offline_option,
     output_options,
+    workload_option,
 )
 from ggbench.commands.output import Output, plan_exit_code
 from ggbench.errors import ExitCode, UsageError
+from ggbench.expect.sessions import parse_session
 
 if TYPE_CHECKING:
     from ggbench.engines.contract import Engine
     from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.expect.sessions import Session
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.sizing.plan_record import EnginePlan
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME|SIZE,...",
 )
+@workload_option()
 @no_measure_option
 @load_options_of_plans
 @offline_option
@@ -57,6 +61,7 @@ def command(
     ref: ModelRef,
     memory: BudgetOptions,
     others: tuple[str, ...],
+    workload: str | None,
     no_measure: bool,
     setup: LlamaConfig,
     hub: HubOptions,
@@ -85,11 +90,14 @@ def command(
     """
     if others and (ref.engine or setup.rpc_servers):
         raise UsageError("--or compares plans of GGUF files alone", "omit --or, --rpc or the other engine")
+    session = parse_session(workload) if workload else None
+    if session is not None and setup.n_ctx is None:
+        setup = replace(setup, n_ctx=session.n_ctx * setup.n_seq_max)
     memory = memory.of_model(ref, setup, hub)
     if ref.engine:
         plans = [_plan_elsewhere(ref, memory, no_measure, setup, hub)]
     else:
-        plans = _plan_files(ref, _machines(memory, others), no_measure, setup, hub, output)
+        plans = _plan_files(ref, _machines(memory, others), no_measure, setup, hub, output, session)
     if others:
         _compare(plans, output)
     else:
@@ -161,6 +169,7 @@ def _plan_files(
     setup: LlamaConfig,
     hub: HubOptions,
     output: Output,
+    session: Session | None,
 ) -> list[EnginePlan]:
     """Plan GGUF files for each machine by running llama.cpp's allocator dry."""
     from ggbench.engines.contract import launch_engine
@@ -197,5 +206,5 @@ def _plan_files(
                 budget = replace(budget, draft=draft.to_run)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
             request = PlanRequest(budget, setup, memory.given, places_experts=compares)
-            found.append(plan_model(targets, request, allocator, smaller))
+            found.append(plan_model(targets, request, allocator, smaller, session))
     return found

@@ -160,6 +160,14 @@ rare_option = functools.partial(option, group="rare")
 
 
 no_measure_option = rare_option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
+workload_option = functools.partial(
+    option,
+    "--workload",
+    "chat, coding, documents, a session's FILE or IN+OUT@DEPTH. 13 questions, an agent's 40 turns in 62k tokens, or 11"
+    ' questions on a document of 27k; JSON lines of {"new": 800, "generated": 120} for each turn, or answers of servers'
+    " with usage or timings; an answer of OUT tokens to IN after DEPTH.",
+    metavar="NAME",
+)
 projector_option = memory_option(
     "-mm --mmproj",
     "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL or in its repo.",

@@ -18,6 +18,7 @@ from ggbench.sizing.what_helps import with_other_quants
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.expect.sessions import Session
     from ggbench.stats.intervals import Expected
 
 
@@ -26,14 +27,16 @@ def plan_model(
     request: PlanRequest,
     allocator: DryAllocator,
     smaller: Callable[[int], Sequence[Target]],
+    session: Session | None = None,
 ) -> EnginePlan:
     """Return the rows of all targets, and what would help.
 
+    Each tells how long `session` takes, a single one by default the longest of the package that its context holds.
     If no row fits, `smaller` returns other quants whose files take at most a number of bytes. Raises
     GgbenchError for a single target that cannot be planned, and BadFile for a projector of another model.
     """
     with Planners(allocator, request) as planners:
-        rows = _estimated(targets, list(planners.plan(targets)), planners, request)
+        rows = _estimated(targets, list(planners.plan(targets)), planners, request, session)
         alternative = None
         if not any(row.fits for row in rows):
             # the largest file of another quant that fits if its context is as large as theirs
@@ -41,7 +44,7 @@ def plan_model(
             others = smaller(most_bytes)
             found = zip(others, planners.plan(others), strict=False)
             fitting = next((([target], [row]) for target, row in found if row.fits), None)
-            alternative = None if fitting is None else _estimated(*fitting, planners, request)[0]
+            alternative = None if fitting is None else _estimated(*fitting, planners, request, session)[0]
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
     published = targets[0].published if targets else None
     listing = None if published is None else published.listing
@@ -50,12 +53,18 @@ def plan_model(
 
 
 def _estimated(
-    targets: Sequence[Target], rows: Sequence[PlanRow], planners: Planners, request: PlanRequest
+    targets: Sequence[Target],
+    rows: Sequence[PlanRow],
+    planners: Planners,
+    request: PlanRequest,
+    session: Session | None,
 ) -> list[PlanRow]:
     """Return the rows with expected speeds and known losses."""
     from ggbench.expect.machine_runs import MachineRuns
     from ggbench.expect.measured_losses import measured_losses  # slow to import
-    from ggbench.expect.speed import expected_speed
+    from ggbench.expect.session_cache import cached_tokens
+    from ggbench.expect.session_time import session_time
+    from ggbench.expect.speed import expected_curves, expected_speed, speed_at
 
     headers = {target.file.header_sha256 for target in targets if target.file is not None}
     with open_if_any() as store:
@@ -71,9 +80,13 @@ def _estimated(
                 return row
             *apart, both = losses.parts(target.file.header_sha256, row, target.file.architecture)
             n_seqs, placed = setup.n_seq_max, replace(setup, n_ctx=row.n_ctx)
+            n_slot = row.n_ctx // setup.n_streams
+            curves = expected_curves(planners.placement(target, placed), runs)
+            told = _told(session, rows, n_slot)
             return replace(
                 row,
-                expected=speed(target, placed),
+                expected=speed_at(curves, n_slot),
+                session=told and session_time(curves, told, cached_tokens(told, target.file, placed)),
                 expected_together=None if n_seqs == 1 else speed(target, placed, n_seqs),
                 changes=tuple(
                     each if each.setup is None else replace(each, expected=speed(target, each.setup))
@@ -83,6 +96,15 @@ def _estimated(
             )
 
         return list(map(estimated, targets, rows))
+
+
+def _told(session: Session | None, rows: Sequence[PlanRow], n_ctx: int) -> Session | None:
+    """Return the session to tell the time of in a context: the one asked for, or of a single row the longest held."""
+    from ggbench.expect.sessions import longest_within
+
+    if session is None and len(rows) == 1:
+        return longest_within(n_ctx)
+    return session and session.within(n_ctx)
 
 
 def _sources(rows: Sequence[PlanRow], allocator: DryAllocator) -> dict[str, str]:

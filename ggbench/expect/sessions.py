@@ -5,6 +5,7 @@ A turn keeps a share of the transcript before it, reads what is new, and generat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +13,18 @@ from typing import Annotated
 import msgspec
 
 from ggbench.engines.llama.config import LARGEST_N_CTX
-from ggbench.errors import BadFile
+from ggbench.errors import BadFile, UsageError
 from ggbench.models.published import data_text, reads_data
+from ggbench.record import Record
+from ggbench.units import parse_tokens
 
+_STEP = 4096
 MOST_TURNS = 10_000
 _MOST_BYTES = 16 << 20
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_N_CTX)]
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(Record):
     """What a turn reads and generates."""
 
     n_new: int
@@ -32,7 +36,7 @@ class Turn(msgspec.Struct, frozen=True):
     among `n_new`."""
 
 
-class Session(msgspec.Struct, frozen=True):
+class Session(Record):
     name: str
     turns: tuple[Turn, ...]
     source: str
@@ -53,6 +57,21 @@ class Session(msgspec.Struct, frozen=True):
         each = zip(self.depths, self.turns, strict=True)
         return max(depth + turn.n_new + turn.n_gen for depth, turn in each)
 
+    @property
+    def n_ctx(self) -> int:
+        """The context to run it with: of a multiple of 4,096 tokens, as people set them."""
+        return -(-self.n_tokens // _STEP) * _STEP
+
+    def within(self, n_ctx: int) -> Session:
+        """Return the session with as much less to read and to generate in each turn as a context holds."""
+        share = n_ctx / self.n_tokens
+        if share >= 1:
+            return self
+        turns = (
+            Turn(max(1, int(share * each.n_new)), int(share * each.n_gen), each.kept) for each in self.turns
+        )
+        return Session(self.name, tuple(turns), self.source)
+
 
 class _Known(msgspec.Struct, forbid_unknown_fields=True):
     source: str
@@ -67,6 +86,12 @@ def known_sessions() -> Mapping[str, Session]:
         name: Session(name, tuple(Turn(*each) for each in known.turns), " ".join(known.source.split()))
         for name, known in found.items()
     }
+
+
+def longest_within(n_ctx: int) -> Session | None:
+    """Return the longest session of the package that a context holds; None if it holds none."""
+    held = (each for each in known_sessions().values() if each.n_tokens <= n_ctx)
+    return max(held, key=lambda each: each.n_tokens, default=None)
 
 
 class _Cached(msgspec.Struct):
@@ -146,3 +171,26 @@ def _turn(line: bytes, n_before: int) -> Turn | None:
         return None
     counts = next((each for each in (read.timings, read.usage) if each is not None), read)
     return counts.turn(n_before)
+
+
+_TURN = re.compile(r"(?P<prompt>[^+@]+)\+(?P<gen>[^+@]+)(?:@(?P<depth>[^+@]+))?")
+
+
+def parse_session(text: str) -> Session:
+    """Parse the name of a session of the package, the path of a file with one, or `IN+OUT@DEPTH` in tokens, e.g.
+    `2k+500@16k`: a turn after a first one that reads DEPTH tokens. Raises UsageError and BadFile.
+    """
+    text = text.strip()
+    if named := known_sessions().get(text.lower()):
+        return named
+    match, path = _TURN.fullmatch(text), Path(text)
+    if path.is_file() or (match is None and path.suffix):
+        return read_session(path)
+    if match is None:
+        raise UsageError(
+            f"{text!r} is not a workload",
+            f"use {', '.join(known_sessions())}, the FILE of a session, or IN+OUT@DEPTH in tokens, e.g. 2k+500@16k",
+        )
+    turn = Turn(parse_tokens(match["prompt"]), parse_tokens(match["gen"]))
+    depth = parse_tokens(match["depth"], least=0) if match["depth"] else 0
+    return Session(text, (Turn(depth, 0), turn) if depth else (turn,), "given")

@@ -38,6 +38,7 @@ from ggbench.sizing.plan_record import (
 )
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate, Expected
+from ggbench.stats.speed_curve import SessionTime
 from ggbench.text import in_words
 from ggbench.units import (
     MIB,
@@ -48,6 +49,7 @@ from ggbench.units import (
     format_count,
     format_length,
     format_number,
+    format_span,
 )
 
 
@@ -73,6 +75,35 @@ def value_only(estimate: Estimate) -> str:
 def ends_only(estimate: Estimate, digits: int = 3) -> str:
     """Return only the interval of an estimate, `17.2–31.0`."""
     return f"{format_number(estimate.low, digits)}–{format_number(estimate.high, digits)}"
+
+
+def span_text(estimate: Estimate | None) -> str:
+    """Return the value of a time in seconds: `11 min`."""
+    return format_span(None if estimate is None else estimate.value)
+
+
+def session_text(time: SessionTime | None, quant: str = "") -> str:
+    """Return how long a session takes: `A coding session of 40 turns: ~11 min (8–15 min), last wait ~6 s.`"""
+    if time is None:
+        return ""
+    mark, total = basis_mark(time.tok_s), time.total_s
+    turns = counted(time.n_turns, "turn") + (f" with {quant}" if quant else "")
+    key, ends = "answers", ""
+    if total is not None:
+        key, low, high = "takes", format_span(total.low), format_span(total.high)
+        is_unit_same = low.partition(" ")[2] == high.partition(" ")[2]
+        ends = f"{low.partition(' ')[0] if is_unit_same else low}–{high}"
+    said_time = say(
+        f"session.{key}",
+        workload=time.name,
+        turns=turns,
+        n_tokens=time.n_tokens,
+        total=f"{mark}{span_text(total or time.answers_s)}",
+        ends=ends,
+        last_wait=f"{mark}{span_text(time.last_wait_s)}",
+    )
+    is_lost = time.n_again > time.n_turns  # the last token of an answer is always read
+    return f"{said_time} {say('session.again', n_again=time.n_again)}" if is_lost else said_time
 
 
 def gains_text(step: DraftStep) -> str:
@@ -342,10 +373,18 @@ def _notes(plan: EnginePlan, rows: Sequence[PlanRow], helped: PlanRow | None, n_
         beyond_training(plan),
         _reserve(budget, rows),
         "" if helped is None else _remedy(budget, helped),
+        _session(rows),
         estimated_from(budget, rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
     return [*filter(None, notes)]
+
+
+def _session(rows: Sequence[PlanRow]) -> str:
+    """Return how long a session takes with the largest quant that fits."""
+    best = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=rows[0])
+    quant = best.quant if len(rows) > 1 else ""
+    return session_text(best.session, quant) if best.fits else ""
 
 
 def _reserve(budget: Budget, rows: Sequence[PlanRow]) -> str:

@@ -16,6 +16,7 @@ from ggbench.record import Record
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
+from ggbench.stats.speed_curve import SessionTime
 from ggbench.text import counted_names, in_words
 
 HOST_DEVICE = "CPU"
@@ -319,6 +320,8 @@ class PlanRow(Record):
     """Tokens/s of one user with a full slot of `n_ctx`; None if unknown."""
     expected_together: Expected | None = None
     """Tokens/s of all slots at once, which share `n_ctx` equally; None for a single slot."""
+    session: SessionTime | None = None
+    """Of the session that was asked for, or the longest of the package that `n_ctx_slot` holds."""
     loss: Expected | None = None
     """Loss of weights and cache against the original [nats]; None if unknown."""
     flash_attn: bool | None = None

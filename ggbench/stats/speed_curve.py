@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ggbench.record import Record
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Estimate, SpeedBasis
+from ggbench.stats.intervals import Estimate, Expected, SpeedBasis
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
 """Token positions at which speed is forecast."""
@@ -273,6 +273,26 @@ class SpeedCurve(Record):
         if not self.prefill_ms:
             return None
         return interpolated(((0, Estimate(0.0, 0.0, 0.0)), *self.prefill_ms), n_prompt)
+
+
+class SessionTime(Record):
+    """How long a session takes; None without a known prompt speed."""
+
+    name: str
+    n_turns: int
+    n_tokens: int
+    """Length of its transcript."""
+    tok_s: Expected
+    """Mean speed of its answers."""
+    answers_s: Estimate
+    """Seconds for all answers."""
+    total_s: Estimate | None = None
+    """Seconds for all turns."""
+    first_wait_s: Estimate | None = None
+    """Seconds before the first answer, for the first prompt."""
+    last_wait_s: Estimate | None = None
+    n_again: int = 0
+    """Tokens that llama-server reads again, as its cache has lost what the session keeps."""
 
 
 def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> tuple[float, float]:

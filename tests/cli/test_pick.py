@@ -94,8 +94,8 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
 
 
 def test_a_workload_is_shortened_to_a_given_context(ggbench: Run) -> None:
-    short = ggbench("pick", "twin:qwen1.5-7b", "q4_k_m", *CARD, "--workload", "agent", "-c", "20k", "--why").out
-    assert "16,384 tokens in and 800 out after 3,296, in a context of 20,480" in " ".join(short.split())
+    short = ggbench("pick", "twin:qwen1.5-7b", "q4_k_m", *CARD, "--workload", "coding", "-c", "20k", "--why").out
+    assert "coding: 40 turns, 20,436 tokens at last, in a context of 20,480" in " ".join(short.split())
 
 
 def test_four_users_need_four_contexts_and_are_each_answered(ggbench: Run) -> None:

@@ -11,11 +11,12 @@ from ggbench.commands.picking import find_substitute
 from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
 from ggbench.decisions.pick.decide import decide
 from ggbench.decisions.pick.models import Competitors, of_entry, scores
-from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.contract import Engine, launch_engine
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.expect.sessions import known_sessions
 from ggbench.gguf_file.layout import count_params
 from ggbench.machine.description import describe_machine
 from ggbench.models.catalog import load_catalog
@@ -41,7 +42,7 @@ def request_for(machine: str, workload: str = "chat") -> PickRequest:
     ram = next((part for part in machine.split("+") if not part[0].isalpha()), None)
     budget = with_main_memory(described_budget(describe_machine(gpus, ram), reserve_bytes=None))
     caches = caches_of([(name, name) for name in CACHE_TYPES], SETUP)
-    return PickRequest(Needs(WORKLOADS[workload]), budget, SETUP, caches)
+    return PickRequest(Needs(known_sessions()[workload]), budget, SETUP, caches)
 
 
 def allocator_of(request: PickRequest, engine: Engine) -> DryAllocator:

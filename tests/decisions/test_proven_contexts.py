@@ -2,15 +2,15 @@
 
 import pytest
 
-from ggbench.decisions.pick.needs import WORKLOADS, Needs, parse_workload
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import check
-from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Listed, Pick
-from ggbench.decisions.pick.sentences import headline, is_runnable, notes
+from ggbench.decisions.pick.sentences import headline, is_runnable
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.sizing.plan_record import Budget, DeviceMemory, PlanRow
-from ggbench.units import GIB, MIB
+from ggbench.expect.sessions import known_sessions
+from ggbench.sizing.plan_record import PlanRow
+from ggbench.units import MIB
 
 NEEDS = Needs(given_n_ctx=3072)
 
@@ -35,26 +35,9 @@ def test_what_could_not_be_allocated_does_not_fit_whatever_is_planned() -> None:
     assert headline(found).endswith("q4_1, holds 2,816 tokens when allocated, not 3,072")
 
 
-@pytest.mark.parametrize(
-    ("workload", "n_ctx", "turn"),
-    [("chat", 512, (322, 190, 0)), ("documents", 2048, (2015, 33, 0)),
-     ("chat", 4096, (512, 300, 3284)), ("chat", 8192, (512, 300, 4096))],
-)  # fmt: skip
-def test_a_named_workloads_turn_is_shortened_to_the_context(
-    workload: str, n_ctx: int, turn: tuple[int, int, int]
-) -> None:
-    needs = Needs(WORKLOADS[workload], n_ctx)
-    assert (needs.turn.n_prompt, needs.turn.n_gen, needs.turn.n_depth) == turn
-    assert needs.n_ctx_slot == n_ctx
-
-
-def test_a_shorter_turn_is_noted() -> None:
-    def first(workload: str, n_ctx: int) -> str:
-        needs = Needs(parse_workload(workload), n_ctx)
-        pick = recommend([candidate(2 * MIB, 3328)], needs)
-        texts = notes(pick, Budget((DeviceMemory("CUDA0", GIB),)))
-        return next(text for text in texts if not text.startswith("Its speed is unknown"))
-
-    assert "976 tokens in and 48 out" in first("2k+100", 1024)
-    assert "322 tokens in and 190 out" in first("chat", 512)
-    assert "stay free" in first("chat", 2048)
+@pytest.mark.parametrize("name", ["chat", "documents"])
+def test_a_session_is_shortened_to_the_context(name: str) -> None:
+    needs = Needs(known_sessions()[name], 2048)
+    assert len(needs.session.turns) == len(known_sessions()[name].turns)
+    assert 1900 < needs.session.n_tokens <= 2048 + 13, "a turn reads at least one token"
+    assert Needs(needs.workload, 65536).session is needs.workload

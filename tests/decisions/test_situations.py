@@ -15,10 +15,11 @@ import pytest
 from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
 from ggbench.decisions.pick.decide import decide
 from ggbench.decisions.pick.models import Competitors, of_planned
-from ggbench.decisions.pick.needs import Needs, parse_workload
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Pick
 from ggbench.engines.contract import Engine, launch_engine
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.expect.sessions import known_sessions
 from ggbench.machine.description import describe_machine
 from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
@@ -128,13 +129,13 @@ SITUATIONS = (
     Situation("gemma-3-27b", "rtx-3090", "8k", "q4_k_m q5_k_m", "f16", "gpu", "4 or 5 bits fit whole", GEMMA_27B),
     Situation("mistral-small-24b", "rtx-3090", "32k", "q4_k_m q5_k_m", "f16 q8_0", "gpu", "long contexts at 4 to 5 bits", BY_GPU),
     Situation("qwen3-30b-a3b", "rtx-3090", "32k", "q4_k_m", "f16 q8_0", "gpu", "whole, at 150 tok/s", KV_CODER),
-    Situation("gpt-oss-20b", "rtx-3090", "agent", "mxfp4", "f16", "gpu", "128k take 18 GB", OSS_GUIDE),
+    Situation("gpt-oss-20b", "rtx-3090", "128k", "mxfp4", "f16", "gpu", "128k take 18 GB", OSS_GUIDE),
     Situation("gpt-oss-120b", "rtx-3090+64GiB@60GB/s", "8k", "mxfp4", "f16", "experts", "64 GB are enough beside 24", OSS_120B),
     Situation("llama-3.1-70b", "rtx-3090+64GiB@60GB/s", "8k", "q4_k_m", "f16 q8_0", "layers", "slow; nothing better than q4", CPU_70B),
     # 2 x 24 GiB
     Situation("llama-3.1-70b", "rtx-3090x2", "8k", "q4_k_m", "f16", "gpu", "what two 3090 are bought for", LLAMA_70B),
     Situation("qwen3-32b", "rtx-3090x2", "32k", GOOD, "f16", "gpu", "room for quality and context", CARDS),
-    Situation("qwen3-30b-a3b", "rtx-3090x2", "agent", GOOD, "f16", "gpu", "128k of context at 5 to 6 bits", CARDS),
+    Situation("qwen3-30b-a3b", "rtx-3090x2", "128k", GOOD, "f16", "gpu", "128k of context at 5 to 6 bits", CARDS),
     Situation("gpt-oss-120b", "rtx-3090x2+64GiB@50GB/s", "32k", "mxfp4", "f16", "experts", "-ncmoe and -ts", OSS_2X3090),
     # main memory alone
     Situation("llama-3.1-8b", "64GiB@ddr5-6000x2", "8k", "q4_k_m q5_k_m q6_k", "f16", "cpu", "fast enough at 4 to 6 bits", LAPTOP),
@@ -217,7 +218,7 @@ def picked(
     gpus = [part for part in situation.machine.split("+") if part[0].isalpha()]
     ram = next((part for part in situation.machine.split("+") if not part[0].isalpha()), None)
     budget = described_budget(describe_machine(gpus, ram), reserve_bytes=None)
-    needs = Needs(parse_workload(situation.need)) if situation.need.isalpha() else Needs(
+    needs = Needs(known_sessions()[situation.need]) if situation.need.isalpha() else Needs(
         given_n_ctx=parse_tokens(situation.need), tok_s=min_speed)  # fmt: skip
     setup = LlamaConfig(threads=8)  # of a common desktop
     caches = caches_of([(name, name) for name in CACHE_TYPES], setup)

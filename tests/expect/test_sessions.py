@@ -5,8 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile
+from ggbench.expect.session_cache import cached_tokens
 from ggbench.expect.sessions import Session, Turn, known_sessions, read_session
+from ggbench.gguf_file.layout import build_model
+from ggbench.models.catalog import load_catalog
 
 
 def test_a_transcript_grows_by_what_is_read_and_generated_and_shrinks_by_what_is_dropped() -> None:
@@ -65,3 +69,22 @@ def test_what_is_no_session(text: bytes, words: str, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="No such file"):
         read_session(tmp_path / "none")
+
+
+GROWS = Session(
+    "own", tuple(Turn(*each) for each in ((300, 40), (60, 30), (700, 40), (20, 30), (900, 30), (40, 20))), ""
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "cached"),
+    [
+        ("qwen3-0.6b", (0, 339, 429, 1169, 1219, 2149)),
+        ("granite-4.0-h-1b", (0, 339, 429, 1169, 1219, 2149)),
+        ("gemma-3-1b", (0, 295, 395, 1169, 1219, 2149)),  # below its window of 512 each answer is read again
+    ],
+)
+def test_what_llama_server_has_cached_of_a_transcript_that_grows(model: str, cached: tuple[int, ...]) -> None:
+    """As its `cache_n` said of models of these kinds: scripts/EVIDENCE.md."""
+    file = build_model(load_catalog().model(model).hyper, model)
+    assert cached_tokens(GROWS, file, LlamaConfig()) == cached

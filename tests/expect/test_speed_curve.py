@@ -5,14 +5,15 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.candidates import turn_speed
-from ggbench.decisions.pick.needs import WORKLOADS, ChatTurn, Needs, parse_workload
-from ggbench.decisions.pick.record import TurnSpeed
+from ggbench.decisions.pick.needs import Needs
 from ggbench.errors import UsageError
+from ggbench.expect.session_time import session_time, turn_times
+from ggbench.expect.sessions import Session, Turn, known_sessions, parse_session
 from ggbench.expect.together import curves_together
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import (
+    SessionTime,
     SpeedCurve,
     measured_curve,
     measured_prefills,
@@ -124,27 +125,42 @@ def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedCurve
     return SpeedCurve("forecast", "twins", steps, prompts)
 
 
-def _turn(curve: SpeedCurve) -> TurnSpeed:
-    found = turn_speed([curve], ChatTurn("w", 512, 300, 4096))
-    assert found is not None
+TURN = Session("w", (Turn(4096, 0), Turn(512, 300)), "")
+
+
+def _time(curve: SpeedCurve, session: Session = TURN) -> SessionTime:
+    found = session_time([curve], session)
+    assert found is not None and found.total_s is not None
     return found
 
 
-def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
-    found = _turn(_line(20.0, 500.0))
+def test_a_session_is_every_prompt_after_what_is_cached_and_every_step() -> None:
+    found = _time(_line(20.0, 500.0))
     steps_ms = sum((n - 1) / 500 + 20 for n in range(4609, 4909))
-    prompt_ms = 2.0 * 512 + 0.001 * (4608**2 - 4096**2)
+    first_ms = 2.0 * 4096 + 0.001 * 4096**2
+    last_ms = 2.0 * 512 + 0.001 * (4608**2 - 4096**2)
     assert found.tok_s.value == pytest.approx(300e3 / steps_ms, rel=1e-4)
-    assert found.turn_s is not None
-    assert found.turn_s.value == pytest.approx((steps_ms + prompt_ms) / 1e3, rel=1e-4)
-    assert found.turn_s.low == pytest.approx(0.9 * found.turn_s.value, rel=1e-6)
     assert found.tok_s.high == pytest.approx(found.tok_s.value / 0.9, rel=1e-6)
+    assert found.total_s is not None and found.first_wait_s is not None and found.last_wait_s is not None
+    assert found.first_wait_s.value == pytest.approx(first_ms / 1e3)
+    assert found.last_wait_s.value == pytest.approx(last_ms / 1e3)
+    assert found.total_s.value == pytest.approx((first_ms + last_ms + steps_ms) / 1e3, rel=1e-4)
+    assert found.total_s.low == pytest.approx(0.9 * found.total_s.value, rel=1e-6), "one curve's errors are one"
+
+
+def test_what_a_server_has_not_cached_is_read_again_and_no_wait_is_shorter_than_a_step() -> None:
+    curve = _line(20.0, 500.0)
+    kept, again = turn_times([curve], TURN), turn_times([curve], TURN, (0, 0))
+    assert again[1].wait_s is not None and kept[0].wait_s is not None
+    assert again[1].wait_s.value == pytest.approx((2.0 * 4608 + 0.001 * 4608**2) / 1e3)
+    one = turn_times([curve], Session("w", (Turn(4096, 0), Turn(1, 1)), ""))[1].wait_s
+    assert one is not None and one.value == pytest.approx((20 + 4096 / 500) / 1e3)
 
 
 def test_noise_as_large_as_a_latency_leaves_a_speed_without_an_upper_end() -> None:
-    found = _turn(_line(20.0, 500.0, error=1.0))
-    assert found.turn_s is not None
-    assert (found.tok_s.high, found.turn_s.low) == (math.inf, 0.0)
+    found = _time(_line(20.0, 500.0, error=1.0))
+    assert found.total_s is not None
+    assert (found.tok_s.high, found.total_s.low) == (math.inf, 0.0)
     assert 0 < found.tok_s.low < found.tok_s.value
 
 
@@ -156,25 +172,26 @@ def test_a_prompt_beyond_those_timed_takes_what_their_times_of_a_token_lead_to(
 ) -> None:
     """The parabola of the two longest says it; no token takes less than in any that was timed."""
     prefills = tuple((n, Estimate(ms, ms, ms)) for n, ms in zip((512, 1024, 2048), prefill_ms, strict=False))
-    found = _turn(replace(LINE, prefill_ms=prefills))
-    assert found.turn_s is not None
-    assert found.turn_s.value - 300 / found.tok_s.value == pytest.approx(prompt_s, rel=1e-5)
+    found = _time(replace(LINE, prefill_ms=prefills))
+    assert found.last_wait_s is not None
+    assert found.last_wait_s.value == pytest.approx(prompt_s, rel=1e-5)
 
 
-def test_workloads_by_name_and_by_hand() -> None:
-    assert parse_workload(" Chat ") == WORKLOADS["chat"]
-    assert Needs(WORKLOADS["agent"]).n_ctx == 131072
-    assert Needs(WORKLOADS["documents"]).n_ctx == 32768
-    assert Needs(WORKLOADS["chat"], given_n_ctx=4000).n_ctx == 4096
-    own = parse_workload("2k+500@16k")
-    assert (own.n_prompt, own.n_gen, own.n_depth, Needs(own).n_ctx) == (2048, 500, 16384, 18944)
-    assert parse_workload("100+10").n_depth == 0
+def test_sessions_by_name_and_by_hand() -> None:
+    chat = parse_session(" Chat ")
+    assert chat == known_sessions()["chat"] == Needs().workload
+    assert {name: Needs(each).n_ctx for name, each in known_sessions().items()} == {
+        "coding": 65536, "documents": 32768, "chat": 8192}  # fmt: skip
+    assert Needs(chat, given_n_ctx=4000).n_ctx == 4096
+    own = parse_session("2k+500@16k")
+    assert (own.turns, own.n_tokens) == ((Turn(16384, 0), Turn(2048, 500)), 18932)
+    assert parse_session("100+10").turns == (Turn(100, 10),)
 
 
 @pytest.mark.parametrize("text", ["", "talk", "1+", "+5", "5@3", "-5+10", "1+1@x", "2000000000+5@2000000000"])
 def test_what_is_no_workload(text: str) -> None:
     with pytest.raises(UsageError):
-        Needs(parse_workload(text))
+        Needs(parse_session(text))
 
 
 def test_the_time_of_a_prompt_begins_at_nothing() -> None:

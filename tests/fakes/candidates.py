@@ -1,9 +1,10 @@
 """Candidates of a pick, made up."""
 
-from ggbench.decisions.pick.record import Candidate, TurnSpeed
+from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Estimate, Expected, LossBasis, SpeedBasis
+from ggbench.stats.speed_curve import SessionTime
 from ggbench.units import GIB
 
 
@@ -21,11 +22,14 @@ def measured_loss(nats: float, error: float = 0.02) -> Expected:
     return expected(nats, error, "measured", "run 1, from q8_0")
 
 
-def turn_of(
-    tok_s: float, error: float = 0.05, basis: SpeedBasis = "measured", turn_s: float | None = None
-) -> TurnSpeed:
-    seconds = 300 / tok_s if turn_s is None else turn_s
-    return TurnSpeed(expected(tok_s, error, basis, "run 2"), around(seconds, error))
+def session_of(
+    tok_s: float, error: float = 0.05, basis: SpeedBasis = "measured", total_s: float | None = None
+) -> SessionTime:
+    """Return 13 turns, whose prompts take no time in sum by default."""
+    answers = around(300 / tok_s, error)
+    total = answers if total_s is None else around(total_s, error)
+    speed, wait = expected(tok_s, error, basis, "run 2"), around(0.4)
+    return SessionTime("chat", 13, 6713, speed, answers, total, wait, wait)
 
 
 def candidate(
@@ -35,13 +39,13 @@ def candidate(
     model: str = "m",
     loss: float | Expected | None = 0.01,
     cache_loss: float = 0.0,
-    tok_s: float | TurnSpeed | None = 20.0,
+    tok_s: float | SessionTime | None = 20.0,
     n_ctx: int | None = 32768,
     gib: float = 4.0,
     n_params: int | None = 7_000_000_000,
     missing_gib: float = 0.0,
 ) -> Candidate:
-    speed = turn_of(tok_s) if isinstance(tok_s, int | float) else tok_s
+    speed = session_of(tok_s) if isinstance(tok_s, int | float) else tok_s
     full = None if speed is None else speed.tok_s
     row = PlanRow(
         model=model, quant=quant, provenance="file", type_k=cache, type_v=cache, file_bytes=round(gib * GIB),

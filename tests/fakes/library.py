@@ -12,7 +12,7 @@ from ggbench.commands.budget_options import BudgetOptions
 from ggbench.decisions.pick.candidates import PickRequest
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
@@ -24,6 +24,7 @@ from ggbench.models.targets import FileToRun
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, DeviceMemory, PlannedDevice, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.speed_curve import SessionTime, inverse
 from ggbench.tui.host import machine_budgets
 from ggbench.units import GIB
 from tests.fakes.candidates import measured_loss
@@ -101,7 +102,7 @@ def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -
 
 def planned(name: str, row: PlanRow, **changes: Any) -> Candidate:  # noqa: ANN401 - of several types
     """Return a quant with its expected speed and the loss that its bits suggest, unpublished unless changed."""
-    speed = None if row.expected is None else TurnSpeed(row.expected, None)
+    speed = None if row.expected is None else SessionTime("chat", 13, 6713, row.expected, inverse(row.expected, 300))
     loss = measured_loss(0.4 / 2 ** (row.bpw or 4.0))
     n_ctx = row.used_of(row.planned_n_ctx or 0)
     setup = LlamaConfig(n_ctx=row.n_ctx)

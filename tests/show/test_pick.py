@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.decisions.pick import choose
-from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import check
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Listed, Pick
@@ -24,6 +24,7 @@ from ggbench.decisions.pick.sentences import (
 from ggbench.decisions.pick.show import PICK, pick_answer, pick_record, settings_of
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.loss import expected_cache_loss, expected_loss
+from ggbench.expect.sessions import known_sessions
 from ggbench.models import catalog
 from ggbench.models.targets import FileToRun
 from ggbench.runs.store.database import Store
@@ -37,7 +38,7 @@ from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, Planne
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
 from ggbench.units import GIB, MIB
-from tests.fakes.candidates import candidate, measured_loss, turn_of
+from tests.fakes.candidates import candidate, measured_loss, session_of
 
 Golden = Callable[[str, str], None]
 WORDS = tomllib.loads(Path(words.__file__).with_name("words.toml").read_text("utf-8"))
@@ -53,7 +54,7 @@ def _candidates() -> list[Candidate]:
     found = [
         candidate("q8_0", loss=0.002, tok_s=None, n_ctx=4096, gib=7, missing_gib=1.4),
         candidate("q6_k", loss=measured_loss(0.0051), tok_s=21.0, n_ctx=12288, gib=5.5),
-        candidate("q4_k_m", loss=measured_loss(0.031), tok_s=turn_of(30.0, 0.09, "forecast"), n_ctx=24576, gib=4),
+        candidate("q4_k_m", loss=measured_loss(0.031), tok_s=session_of(30.0, 0.09, "forecast"), n_ctx=24576, gib=4),
         candidate("q4_k_m", "q8_0", loss=measured_loss(0.031), cache_loss=0.015, tok_s=31.0, n_ctx=49152, gib=4),
         candidate("q2_k", loss=expected_loss("", "q2_k", 7 * 10**9), tok_s=None, gib=3),
     ]
@@ -83,7 +84,7 @@ def keys(pick: Pick) -> list[str]:
 
 
 def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
-    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=15, max_loss=0.05))
+    pick = recommend(_candidates(), Needs(known_sessions()["chat"], tok_s=15, max_loss=0.05))
     assert pick.recommended is not None
     answer = pick_answer(pick, BUDGET, commands_of(pick.recommended, BUDGET))
     golden("pick_80.txt", render(answer.rich(), 80))
@@ -91,7 +92,7 @@ def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> Non
 
 
 def test_nothing_that_meets_the_needs_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
-    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=32, max_loss=0.05))
+    pick = recommend(_candidates(), Needs(known_sessions()["chat"], tok_s=32, max_loss=0.05))
     assert pick.recommended is None
     golden("pick_nothing.txt", render(pick_answer(pick, BUDGET, None).rich(), 80))
 
@@ -104,7 +105,7 @@ def test_the_reasons_are_what_decided() -> None:
         (found[:3], Needs(prefer="speed"), "pick_against.slower"),
         (found, Needs(prefer="context"), "pick_best.context"),
         (found[1:3], Needs(max_loss=0.003), "pick.misses"),
-        ([replace(each, speed=turn_of(3.0)) for each in found], Needs(), "pick_best.slow"),
+        ([replace(each, speed=session_of(3.0)) for each in found], Needs(), "pick_best.slow"),
     ):
         assert decided in keys(recommend(candidates, needs)), needs
 
@@ -117,15 +118,15 @@ def test_every_reason_can_be_said_of_any_candidate() -> None:
 
 
 def test_no_reason_says_what_is_not_known() -> None:
-    """The prompt of the turn is not timed, and another quant has no speed."""
-    untimed = replace(turn_of(21.0), turn_s=None)
+    """The prompts are not timed, and another quant has no speed."""
+    untimed = replace(session_of(21.0), total_s=None)
     found = [
         candidate("q6_k", loss=0.005, tok_s=untimed, gib=5.5),
         candidate("q4_k_m", loss=0.03, tok_s=None, gib=4),
         candidate("q2_k", loss=None, tok_s=None, gib=3),
     ]
     texts = reasons(recommend(found, Needs(prefer="quality")))
-    assert any(text.startswith("In chat it answers at 21") for text in texts)
+    assert any(text.startswith("In a chat session it answers at 21") for text in texts)
     assert "How fast q4_k_m answers is not known." in texts
     assert not [text for text in texts if "—" in text or "?" in text]
 
@@ -196,7 +197,7 @@ def test_what_leaves_little_says_how_to_have_more() -> None:
 
 
 def test_at_most_four_rows_and_three_notes_are_in_front() -> None:
-    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=15, max_loss=0.05))
+    pick = recommend(_candidates(), Needs(known_sessions()["chat"], tok_s=15, max_loss=0.05))
     many = replace(pick, listed=tuple(Listed("faster", each) for each in pick.candidates))
     answer = pick_answer(many, BUDGET, None)
     (table,) = answer.parts
@@ -243,18 +244,18 @@ def test_what_people_notice_is_not_the_limit_of_the_user() -> None:
     assert "loses what people notice" in headline(lossy)
 
 
-def test_a_speed_that_is_not_at_the_context_says_after_how_many_tokens() -> None:
-    slow = candidate("q4_k_m", loss=0.03, tok_s=turn_of(3.0))
+def test_a_speed_that_is_not_at_the_context_says_in_which_session() -> None:
+    slow = candidate("q4_k_m", loss=0.03, tok_s=session_of(3.0))
     for needs in (Needs(), Needs(tok_s=32)):
         pick = recommend([slow], needs)
         texts = [headline(pick), *notes(pick, BUDGET), *reasons(pick)]
-        assert any("tok/s after 4,758 tokens" in text for text in texts), texts
+        assert any("tok/s in a chat session" in text for text in texts), texts
 
 
 def test_what_draws_a_pick_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of a terminal and of the TUI, and JSON, without catalog, planner, results or the rules of a pick."""
-    pick = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=15, max_loss=0.05))
-    nothing = recommend(_candidates(), Needs(WORKLOADS["chat"], tok_s=32, max_loss=0.05))
+    pick = recommend(_candidates(), Needs(known_sessions()["chat"], tok_s=15, max_loss=0.05))
+    nothing = recommend(_candidates(), Needs(known_sessions()["chat"], tok_s=32, max_loss=0.05))
 
     def unreachable(*_: object, **__: object) -> NoReturn:
         raise AssertionError("drawn, not decided")

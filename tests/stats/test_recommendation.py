@@ -3,18 +3,20 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import check, concessions, dominates, least_loss
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.expect.loss import expected_loss
+from ggbench.expect.sessions import known_sessions
 from ggbench.stats.intervals import Estimate, Expected, SpeedBasis
-from tests.fakes.candidates import candidate, measured_loss, turn_of
+from ggbench.stats.speed_curve import SessionTime
+from tests.fakes.candidates import candidate, measured_loss, session_of
 
 _SMALL = st.sampled_from([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5])
 
@@ -29,12 +31,14 @@ def losses(draw: st.DrawFn) -> Expected | None:
 
 
 @st.composite
-def speeds(draw: st.DrawFn) -> TurnSpeed | None:
+def speeds(draw: st.DrawFn) -> SessionTime | None:
     basis: SpeedBasis | None = draw(st.sampled_from(["measured", "forecast", "scaled", "published", None]))
     if basis is None:
         return None
-    found = turn_of(draw(st.sampled_from([5.0, 10.0, 10.5, 20.0, 40.0])), draw(st.sampled_from([0.0, 0.1, 0.4])), basis)
-    return replace(found, turn_s=None) if draw(st.booleans()) else found
+    found = session_of(
+        draw(st.sampled_from([5.0, 10.0, 10.5, 20.0, 40.0])), draw(st.sampled_from([0.0, 0.1, 0.4])), basis
+    )
+    return replace(found, total_s=None) if draw(st.booleans()) else found
 
 
 @st.composite
@@ -61,7 +65,7 @@ def candidate_lists(draw: st.DrawFn) -> list[Candidate]:
 @st.composite
 def any_needs(draw: st.DrawFn) -> Needs:
     return Needs(
-        WORKLOADS["chat"], draw(st.sampled_from([None, 4096, 16384, 65536])),
+        known_sessions()["chat"], draw(st.sampled_from([None, 4096, 16384, 65536])),
         draw(st.sampled_from([None, 8.0, 15.0])), draw(st.sampled_from([0.0, 0.02, 0.2])),
         draw(st.sampled_from(["balanced", "balanced", "quality", "speed", "context"])),
     )  # fmt: skip
@@ -110,12 +114,10 @@ def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
     more = replace(loss, value=loss.value * factor, low=loss.low * factor, high=loss.high * factor)
     of = speed.tok_s
     tok_s = replace(of, value=of.value / factor, low=of.low / factor, high=of.high / factor)
-    turn = speed.turn_s and Estimate(
-        *(each * factor for each in (speed.turn_s.value, speed.turn_s.low, speed.turn_s.high))
-    )
+    total = speed.total_s and Estimate(*(each * factor for each in astuple(speed.total_s)))
     n_ctx = one.max_n_ctx - 256
     return replace(
-        one, weights_loss=more, speed=replace(speed, tok_s=tok_s, turn_s=turn),
+        one, weights_loss=more, speed=replace(speed, tok_s=tok_s, total_s=total),
         max_n_ctx=n_ctx,
     )  # fmt: skip
 
@@ -241,18 +243,20 @@ def test_a_balance_takes_the_faster_of_what_nobody_can_tell_apart() -> None:
     found = [q8_0, q6_k, q4_k_m, q2_k]
     assert _chosen(recommend(found, Needs())) == q6_k
     assert _chosen(recommend([q8_0, q4_k_m, q2_k], Needs())) == q4_k_m
-    slow = [replace(each, speed=turn_of(each.speed.tok_s.value / 10)) for each in found if each.speed is not None]
+    slow = [replace(each, speed=session_of(each.speed.tok_s.value / 10)) for each in found if each.speed is not None]
     pick = recommend(slow, Needs())
     assert (pick.comfortable, _chosen(pick)) == (False, slow[2])
     assert _chosen(recommend([q2_k], Needs())) == q2_k
 
 
 def test_a_part_in_main_memory_counts_by_its_speed_and_a_quantized_cache_by_its_loss() -> None:
-    whole = candidate("q4_k_m", loss=0.03, tok_s=turn_of(30, 0.05, "published"), n_ctx=8192)
-    cache = candidate("q6_k", "q8_0", loss=0.005, cache_loss=0.001, tok_s=turn_of(28, 0.05, "published"), n_ctx=16384)
-    split = replace(candidate("q8_0", loss=0.001, tok_s=turn_of(20, 0.05, "published")), host_bytes=2**30)
-    coarse = candidate("q8_0", "q4_0", loss=0.001, cache_loss=0.4, tok_s=turn_of(60, 0.05, "published"), n_ctx=65536)
-    q2_k = candidate("q2_k", loss=0.3, tok_s=turn_of(70, 0.05, "published"), n_ctx=65536)
+    whole = candidate("q4_k_m", loss=0.03, tok_s=session_of(30, 0.05, "published"), n_ctx=8192)
+    cache = candidate(
+        "q6_k", "q8_0", loss=0.005, cache_loss=0.001, tok_s=session_of(28, 0.05, "published"), n_ctx=16384
+    )
+    split = replace(candidate("q8_0", loss=0.001, tok_s=session_of(20, 0.05, "published")), host_bytes=2**30)
+    coarse = candidate("q8_0", "q4_0", loss=0.001, cache_loss=0.4, tok_s=session_of(60, 0.05, "published"), n_ctx=65536)
+    q2_k = candidate("q2_k", loss=0.3, tok_s=session_of(70, 0.05, "published"), n_ctx=65536)
     order = []
     left = [q2_k, coarse, split, cache, whole]
     while left:
@@ -272,13 +276,13 @@ def test_an_unsure_cache_loses_to_a_sure_one_of_a_coarser_quant() -> None:
 
 def test_a_dense_model_is_not_split_for_a_loss_that_hardly_anyone_notices() -> None:
     """Qwen3.6 27B on an RTX 4080 at 64k; over 16 GB nobody runs it at 6 tok/s if 32 are to be had."""
-    whole = candidate("iq4_xs", "q4_0", tok_s=turn_of(32, 0.3, "published"))
+    whole = candidate("iq4_xs", "q4_0", tok_s=session_of(32, 0.3, "published"))
     whole = replace(
         whole, weights_loss=Expected(0.024, 0.015, 0.038, "published", "rows"),
         cache_loss=Expected(0.014, 0.0023, 0.087, "published", "rows"),
     )  # fmt: skip
-    split = replace(candidate("iq4_xs", "f16", loss=0.024, tok_s=turn_of(6.3, 0.4, "published")), host_bytes=2**31)
-    finer = replace(candidate("q6_k", "f16", loss=0.002, tok_s=turn_of(6.0, 0.4, "published")), host_bytes=2**33)
+    split = replace(candidate("iq4_xs", "f16", loss=0.024, tok_s=session_of(6.3, 0.4, "published")), host_bytes=2**31)
+    finer = replace(candidate("q6_k", "f16", loss=0.002, tok_s=session_of(6.0, 0.4, "published")), host_bytes=2**33)
     for prefer in ("balanced", "quality", "speed"):
         pick = recommend([split, whole, finer], Needs(prefer=prefer))
         assert _chosen(pick) == whole
@@ -289,9 +293,9 @@ def test_speeds_that_share_most_of_their_intervals_are_equal_and_less_loss_decid
     """Qwen2.5 3B on an RTX 4090: 4 % of speed within an interval of 30 % is no reason for a coarser quant."""
     tok_s = {"q8_0": 190.0, "q6_k": 230.0, "q5_k_m": 240.0, "q4_k_m": 250.0}
     losses = {"q8_0": 0.002, "q6_k": 0.005, "q5_k_m": 0.01, "q4_k_m": 0.03}
-    found = [candidate(quant, loss=losses[quant], tok_s=turn_of(tok_s[quant], 0.3, "published")) for quant in tok_s]
+    found = [candidate(quant, loss=losses[quant], tok_s=session_of(tok_s[quant], 0.3, "published")) for quant in tok_s]
     assert _chosen(recommend(found, Needs())) == found[1]
-    exact = [replace(each, speed=turn_of(tok_s[each.quant], 0.01)) for each in found]
+    exact = [replace(each, speed=session_of(tok_s[each.quant], 0.01)) for each in found]
     assert _chosen(recommend(exact, Needs())) == exact[1]
     roomy = replace(found[1], selector="roomy", row=replace(found[1].row, left_bytes=2**40))
     assert _chosen(recommend([*found, roomy], Needs())) == roomy
@@ -299,11 +303,11 @@ def test_speeds_that_share_most_of_their_intervals_are_equal_and_less_loss_decid
 
 def test_estimates_of_one_kind_share_their_error_and_compare_by_their_ratio() -> None:
     """A qwen2.5-14b on an RTX 3060 at 16k: the intervals overlap, yet 21 tok/s are not nearly 30."""
-    whole = candidate("q4_k_m", "q8_0", loss=0.021, cache_loss=0.001, tok_s=turn_of(30, 0.27, "published"))
-    half_out = replace(candidate("q4_k_m", loss=0.021, tok_s=turn_of(24, 0.27, "published")), host_bytes=2**30)
-    finer = candidate("q5_k_m", "q8_0", loss=0.011, cache_loss=0.001, tok_s=turn_of(21, 0.27, "published"))
+    whole = candidate("q4_k_m", "q8_0", loss=0.021, cache_loss=0.001, tok_s=session_of(30, 0.27, "published"))
+    half_out = replace(candidate("q4_k_m", loss=0.021, tok_s=session_of(24, 0.27, "published")), host_bytes=2**30)
+    finer = candidate("q5_k_m", "q8_0", loss=0.011, cache_loss=0.001, tok_s=session_of(21, 0.27, "published"))
     finer = replace(finer, host_bytes=2**30)
-    finest = candidate("q8_0", "q8_0", loss=0.001, cache_loss=0.001, tok_s=turn_of(6, 0.27, "published"))
+    finest = candidate("q8_0", "q8_0", loss=0.001, cache_loss=0.001, tok_s=session_of(6, 0.27, "published"))
     found = [finest, half_out, finer, whole]
     assert _chosen(recommend(found, Needs(prefer="speed"))) == whole
     by_quality = recommend(found, Needs(prefer="quality"))
@@ -323,12 +327,12 @@ def test_quality_does_not_take_a_coarser_quant_for_its_better_cache_or_wide_typi
 
 def test_with_weights_in_main_memory_a_cache_is_quantized_where_that_is_clearly_faster() -> None:
     """A qwen3-14b for two users on an RTX 3060: 40 layers on the GPU instead of 33."""
-    f16 = replace(candidate("q4_k_m", loss=0.026, tok_s=turn_of(9, 0.5, "scaled")), host_bytes=3 * 2**30)
+    f16 = replace(candidate("q4_k_m", loss=0.026, tok_s=session_of(9, 0.5, "scaled")), host_bytes=3 * 2**30)
     q8_0 = replace(
-        candidate("q4_k_m", "q8_0", loss=0.026, cache_loss=0.001, tok_s=turn_of(18, 0.5, "scaled")),
+        candidate("q4_k_m", "q8_0", loss=0.026, cache_loss=0.001, tok_s=session_of(18, 0.5, "scaled")),
         host_bytes=2**29,
     )
-    hardly = replace(q8_0, speed=turn_of(10, 0.5, "scaled"))
+    hardly = replace(q8_0, speed=session_of(10, 0.5, "scaled"))
     lossy = replace(q8_0, cache_loss=measured_loss(0.1))
     assert _chosen(recommend([f16, q8_0], Needs())) == q8_0
     assert _chosen(recommend([f16, hardly], Needs())) == f16
@@ -340,9 +344,9 @@ def test_the_more_is_measured_the_better_the_answer(found: list[Candidate], need
     """A speed that turns out to be enough never takes an answer away, nor makes it less sure."""
     before = recommend(found, needs)
     number = data.draw(st.integers(0, len(found) - 1))
-    least = max(needs.tok_s or 0.0, needs.workload.comfort_tok_s, 1.0)
+    least = max(needs.tok_s or 0.0, needs.comfort_tok_s, 1.0)
     measured = [
-        replace(each, speed=turn_of(2 * least, 0.01)) if at == number and _is_unmeasured(each) else each
+        replace(each, speed=session_of(2 * least, 0.01)) if at == number and _is_unmeasured(each) else each
         for at, each in enumerate(found)
     ]
     after = recommend(measured, needs)
@@ -388,7 +392,7 @@ def test_between_a_dense_model_and_a_mixture_of_its_size_speed_decides_not_param
     assert (found.recommended.model_key, _rules(found)) == ("35b-a3b", ["faster", "loss"])
     assert [each.key for each in found.why if each.about.model_key == "4b"] == ["pick_against.smaller"]
     assert (found.listed[1:][0].label, found.listed[1:][0].candidate.model_key) == ("dense", "27b")
-    assert _picked([replace(dense, speed=turn_of(90)), mixture, small], Needs()) == "27b"
+    assert _picked([replace(dense, speed=session_of(90)), mixture, small], Needs()) == "27b"
     assert _picked([dense, mixture, small], Needs(prefer="quality")) == "27b"
     assert _picked([mixture, small], Needs()) == "35b-a3b"
 
@@ -400,7 +404,7 @@ def test_of_two_models_of_one_shape_the_newer_wins_a_tie() -> None:
     found = recommend([older, newer], Needs())
     assert _chosen(found) == newer
     assert [each.about.name for each in found.why if each.key == "pick_against.superseded"] == [older.name]
-    assert _chosen(recommend([older, replace(newer, speed=turn_of(1.0))], Needs())) == older
+    assert _chosen(recommend([older, replace(newer, speed=session_of(1.0))], Needs())) == older
 
 
 def test_of_a_kind_the_better_score_wins_before_more_parameters() -> None:
@@ -445,8 +449,8 @@ def test_without_published_losses_the_more_bits_win() -> None:
 
 def test_by_bytes_alone_an_i_quant_is_not_faster() -> None:
     """It takes more computation than the share of the bandwidth that other files reach tells."""
-    coarse = candidate("q4_k_m", loss=0.03, tok_s=turn_of(30, 0.3, "scaled"))
-    iq = candidate("iq4_xs", loss=0.035, tok_s=turn_of(33, 0.3, "scaled"))
+    coarse = candidate("q4_k_m", loss=0.03, tok_s=session_of(30, 0.3, "scaled"))
+    iq = candidate("iq4_xs", loss=0.035, tok_s=session_of(33, 0.3, "scaled"))
     pick = recommend([iq, coarse], Needs(prefer="quality"))
     assert _chosen(pick) == coarse and not [each for each in pick.listed[1:] if each.label == "faster"]
 

@@ -460,8 +460,8 @@ def test_the_context_is_halved_and_doubled(app: App, planner: FakePlanner, drive
         assert "for chat, 16,384 tokens" in shown
         assert "at n_ctx 16,384" in shown
         assert planner.asked[-1] == ("small-0.6b", (), 16_384)
-        assert "n_ctx 1,024:" in await press(app, pilot, *["left_square_bracket"] * 9)  # the least for a turn of chat
-        assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right_square_bracket"] * 14)
+        assert "n_ctx 256:" in await press(app, pilot, *["left_square_bracket"] * 9)
+        assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right_square_bracket"] * 16)
         await press(app, pilot, "left")
         assert tree(app).has_focus
 

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from textual import events
 from textual.pilot import Pilot
 
-from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate
 from ggbench.errors import BadFile
+from ggbench.expect.sessions import known_sessions
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.targets import FileToRun
 from ggbench.tui.app import GgbenchApp
@@ -76,7 +77,7 @@ def test_the_pick_and_its_command_are_on_top_and_what_is_behind_them_a_key_away(
         )  # which `y` copies
         await press(app, pilot, "end")
         why = await press(app, pilot, "w")
-        assert pane(app) == "why" and "chat: 512 tokens in" in why
+        assert pane(app) == "why" and "chat: 13 turns, 6,713 tokens" in why
         assert why.count(run) == 2
         assert "Docker" in await press(app, pilot, "y")
         await press(app, pilot, "enter")
@@ -126,10 +127,10 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         words = await press(app, pilot, *["backspace"] * 4, *"15", "enter")
         assert "for chat, 8,192 tokens, at least 15.0 tok/s" in words
         assert planner.requests[-1].needs == Needs(tok_s=15.0)
-        await press(app, pilot, "w", "e", "right", "right", "right")
+        await press(app, pilot, "w", "e", "right", "right")
         keys = ["down", "down", *["backspace"] * 2, "down", "down", "right", "enter"]
         words = await press(app, pilot, *keys)
-        assert planner.requests[-1].needs == Needs(WORKLOADS["documents"], prefer="quality")
+        assert planner.requests[-1].needs == Needs(known_sessions()["documents"], prefer="quality")
         assert "for documents, 32,768 tokens, prefers quality" in words
         assert "Run q8_0" not in words  # whose context is too short
         words = await press(app, pilot, "escape", "e")
@@ -141,13 +142,11 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         needs = planner.requests[-1].needs
         assert (needs.given_n_ctx, needs.tok_s) == (40 << 10, 15.0)
         words = await press(app, pilot, "e", "left", "enter")
-        assert "for agent, 40,960 tokens, at least 15.0 tok/s" in words
-        assert planner.requests[-1].needs.turn.n_depth == 23_776
+        assert "for coding, 40,960 tokens, at least 15.0 tok/s" in words
+        assert planner.requests[-1].needs.session.n_tokens == 40_920
         words = await press(app, pilot, "e", "down", *["backspace"] * 5, *"16k")
         words = " ".join(words.replace("│", " ").split())
-        assert "Empty: chat 8,192, coding 65,536, agent 131,072, documents 32,768." in words
-        words = " ".join((await press(app, pilot, "enter")).replace("│", " ").split())
-        assert "prompt and answer of agent are 17,184 tokens, more than 16,384" in words
+        assert "Empty: chat 8k, coding 64k, documents 32k." in words
 
     drive(app, steps, (140, 36))
 
@@ -200,7 +199,7 @@ def test_a_downloaded_file_and_a_run_renew_an_open_pick(
 def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "w", "e", "down", "down", *"99", "enter")
-        assert "q4_k_m comes nearest: it answers at 20.0 tok/s after 4,758" in " ".join(words.split())
+        assert "q4_k_m comes nearest: it answers at 20.0 tok/s in a chat session" in " ".join(words.split())
         planner.errors["small-0.6b"] = BadFile("no quant can be planned", "take another model")
         words = await press(app, pilot, "e", "right", "enter")
         assert "✗ no quant can be planned" in words

@@ -29,7 +29,7 @@ from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.work_queue import PullItem, WorkState
-from tests.fakes.candidates import measured_loss, turn_of
+from tests.fakes.candidates import measured_loss, session_of
 from tests.fakes.driving import ask, check_snapshot, press, settle
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
@@ -54,7 +54,7 @@ def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> 
     rows = [plan_row("small-0.6b", quant, BUDGET) for quant in ("q8_0", "q6_k", "q4_k_m", "q3_k_m", "q2_k")]
     forecast = Expected(612.0, 540.0, 690.0, "scaled", "this machine's other runs")
     planner.rows_of["small-0.6b"] = [
-        planned("q8_0", rows[0], speed=turn_of(493.0), weights_loss=measured_loss(0.0012), probed_by=3),
+        planned("q8_0", rows[0], speed=session_of(493.0), weights_loss=measured_loss(0.0012), probed_by=3),
         planned("q6_k", msgspec.structs.replace(rows[1], expected=forecast)),
         *(planned(row.quant, row) for row in rows[2:]),
     ]

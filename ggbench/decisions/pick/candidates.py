@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Sequence
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from ggbench.decisions.pick.models import PickedModel
-from ggbench.decisions.pick.needs import ChatTurn, Needs
-from ggbench.decisions.pick.record import Candidate, TurnSpeed
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BindingFailed, GgbenchError
@@ -21,7 +21,9 @@ from ggbench.expect.drafts import DraftStep, best_step, draft_steps
 from ggbench.expect.loss import UNQUANTIZED
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
-from ggbench.expect.speed import curve_at, expected_curves, expected_speed, speed_at
+from ggbench.expect.session_cache import cached_tokens
+from ggbench.expect.session_time import session_time
+from ggbench.expect.speed import expected_curves, expected_speed, speed_at
 from ggbench.models.targets import Target
 from ggbench.record import Record
 from ggbench.runs.run import LargestContext
@@ -30,8 +32,6 @@ from ggbench.sizing.drafts import has_mtp
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import Planners
 from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_curve import Known, SpeedCurve, interpolated, inverse
 
 Steps = Generator[tuple[Candidate, ...], None, list[Candidate]]
 """Yields the candidates of each quant as soon as they are sized; returns all."""
@@ -176,7 +176,7 @@ class Finder:
         return replace(
             found,
             row=replace(found.row, expected=speed_at(curves, found.row.n_ctx_slot or found.n_ctx)),
-            speed=turn_speed(curves, needs.turn),
+            speed=session_time(curves, needs.session, cached_tokens(needs.session, file, found.setup)),
             weights_loss=weights_loss,
             cache_loss=cache_loss,
             joint_loss=joint_loss,
@@ -212,36 +212,3 @@ class Finder:
             if is_alike and found.max_n_ctx and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
                 return run.run_id, found.max_n_ctx
         return None, None
-
-
-def turn_speed(curves: Sequence[SpeedCurve], workload: ChatTurn) -> TurnSpeed | None:
-    """Return the speed of the turn, by that in the middle of its answer; None if it is unknown.
-
-    The prompt takes the time of one from an empty context to its end, less that to its beginning. Each end of an
-    interval is computed from the same ends of all parts, since errors at different lengths are correlated.
-    """
-    depth, middle = workload.n_depth, workload.n_middle
-    curve, tok_s = curve_at(curves, middle), speed_at(curves, middle)
-    if curve is None or tok_s is None:
-        return None
-    if not curve.prefill_ms:
-        return TurnSpeed(tok_s, None)
-    before, after = (_prompt_ms(curve.prefill_ms, n) for n in (depth, depth + workload.n_prompt))
-    prompt_s = Estimate(*(_less(*pair) / 1e3 for pair in zip(after, before, strict=True)))
-    return TurnSpeed(tok_s, prompt_s.plus(inverse(tok_s, workload.n_gen)))
-
-
-def _prompt_ms(known: Known, n: int) -> tuple[float, ...]:
-    """Return the time of a prompt of n tokens, and its ends.
-
-    A token of it takes what lies on the line through the two nearest lengths, but no less than in any that is known.
-    """
-    if not n:
-        return 0.0, 0.0, 0.0
-    of_token = tuple((length, Estimate(*(each / length for each in astuple(ms)))) for length, ms in known)
-    least = map(min, zip(*(astuple(ms) for _, ms in of_token), strict=True))
-    return tuple(n * max(pair) for pair in zip(astuple(interpolated(of_token, n)), least, strict=True))
-
-
-def _less(end: float, begin: float) -> float:
-    return max(0.0, end - begin) if math.isfinite(end) else math.inf

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.needs import READING_TOK_S, WORKLOADS, Needs, Preference
+from ggbench.decisions.pick.needs import (
+    AGENT_TOK_S,
+    FIRST_WAIT_S,
+    LAST_WAIT_S,
+    READING_TOK_S,
+    Needs,
+    Preference,
+)
 from ggbench.decisions.pick.order import (
     FASTER,
     ROOM_BYTES,
@@ -43,9 +50,9 @@ RULES = ("needs", "dominated", "concessions", "worth", "strain", "slow", "models
 LIMITS: Mapping[str, float] = {
     "noticed": NOTICED_LOSS,
     "reading": READING_TOK_S,
-    "agent": WORKLOADS["agent"].comfort_tok_s,
-    "wait": WORKLOADS["chat"].comfort_wait_s,
-    "long_wait": WORKLOADS["agent"].comfort_wait_s,
+    "agent": AGENT_TOK_S,
+    "first_wait": FIRST_WAIT_S,
+    "last_wait": LAST_WAIT_S,
     "unnoticed": UNNOTICED_LOSS,
     "layers": _WORTH_LAYERS,
     **{f"{name}_{number}": worth for name in _WORTH for number, worth in enumerate(_WORTH[name])},

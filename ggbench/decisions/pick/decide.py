@@ -82,7 +82,7 @@ def _of_current(finder: Finder, asked: Competitors) -> Steps:
 class _Agenda:
     def __init__(self, finder: Finder, asked: Competitors) -> None:
         self._finder, self._needs, self._local = finder, finder.request.needs, asked.local
-        self._least_tok_s = max(self._needs.workload.comfort_tok_s, self._needs.tok_s or 0.0)
+        self._least_tok_s = max(self._needs.comfort_tok_s, self._needs.tok_s or 0.0)
         self._catalog = load_catalog()
         self._scores = scores(self._catalog)
         self._n_params = {each.id: count_params(each.hyper) for each in asked.entries}

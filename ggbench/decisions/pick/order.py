@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.needs import Concern, Needs, Preference
+from ggbench.decisions.pick.needs import FIRST_WAIT_S, LAST_WAIT_S, Concern, Needs, Preference
 from ggbench.decisions.pick.record import Candidate, NeedCheck
 from ggbench.engines.endings import Outcome
 from ggbench.expect.loss import UNNOTICED_LOSS
 from ggbench.gguf_file.quants import plain_quant
 from ggbench.stats.intervals import Estimate
+from ggbench.stats.speed_curve import SessionTime, inverse
 from ggbench.units import GIB
 
 FASTER = 1.1
@@ -66,13 +67,15 @@ def concern_of(candidate: Candidate, needs: Needs) -> Concern:
 
 
 def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
-    """Return whether answer and turn are as fast as the workload's comfort asks; None if unknown."""
-    speed, workload = candidate.speed, needs.workload
-    if speed is None:
-        return None
-    if speed.tok_s.value < workload.comfort_tok_s:
-        return False
-    return speed.turn_s is None or speed.turn_s.value <= workload.comfort_turn_s
+    """Return whether answers and waits are as fast as the workload's comfort asks; None if unknown."""
+    speed = candidate.speed
+    return None if speed is None else speed.tok_s.value >= needs.comfort_tok_s and not waits_long(speed)
+
+
+def waits_long(speed: SessionTime) -> bool:
+    """Return whether the first or the last wait is not comfortable; false if they are unknown."""
+    waits = ((speed.first_wait_s, FIRST_WAIT_S), (speed.last_wait_s, LAST_WAIT_S))
+    return any(wait is not None and wait.value > most_s for wait, most_s in waits)
 
 
 def level(candidate: Candidate, needs: Needs, prefer: Preference) -> int:
@@ -105,10 +108,13 @@ def least_loss(candidate: Candidate, prefer: Preference) -> tuple[bool, float, f
 
 
 def fastest(candidate: Candidate) -> tuple[bool, float, bool, int, int, tuple[str, ...]]:
-    """Order by speed (unknown ones last), then quantization of the cache, context, file size and name."""
+    """Order by the time of the session, without a known prompt speed that of its answers, then quantization of the
+    cache, context, file size and name; unknown speeds last.
+    """
+    speed = candidate.speed
     return (
-        candidate.speed is None,
-        -pace(candidate),
+        speed is None,
+        0.0 if speed is None else (speed.total_s or speed.answers_s).value,
         candidate.is_cache_quantized,
         -(candidate.max_n_ctx or 0),
         candidate.row.file_bytes or 0,
@@ -117,24 +123,29 @@ def fastest(candidate: Candidate) -> tuple[bool, float, bool, int, int, tuple[st
 
 
 def pace(candidate: Candidate) -> float:
-    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown."""
+    """Return the tokens/s of answers, which all estimates have, unlike the time of a session; 0 if unknown."""
     return 0.0 if candidate.speed is None else candidate.speed.tok_s.value
 
 
 def is_slower(one: Candidate, other: Candidate, ratio: float) -> bool:
-    """Return whether the first is over `ratio` times slower and, unless both are estimates of one kind, shares at most
-    half of the wider interval.
+    """Return whether the first's session, or if that of one is unknown its answers, take over `ratio` times longer and,
+    unless both are estimates of one kind, share at most half of the wider interval.
 
     Such estimates share their error: both follow from the bytes to read, at a rate found elsewhere. By bytes alone an
     i-quant makes no other slower, as it takes more computation.
     """
     if one.speed is None or other.speed is None:
         return other.speed is not None
-    mine, theirs = one.speed.tok_s, other.speed.tok_s
+    basis = other.speed.tok_s.basis
+    mine: Estimate = one.speed.tok_s
+    theirs: Estimate = other.speed.tok_s
+    is_estimate = one.speed.tok_s.basis == basis and not one.speed.tok_s.is_timed
+    if one.speed.total_s is not None and other.speed.total_s is not None:
+        mine, theirs = inverse(one.speed.total_s), inverse(other.speed.total_s)
     if ratio * mine.value >= theirs.value:
         return False
-    if mine.basis == theirs.basis and not mine.is_timed:
-        return not (theirs.basis == "scaled" and _is_i_quant(other) and not _is_i_quant(one))
+    if is_estimate:
+        return not (basis == "scaled" and _is_i_quant(other) and not _is_i_quant(one))
     shared = min(mine.high, theirs.high) - max(mine.low, theirs.low)
     return 2 * shared <= max(mine.high - mine.low, theirs.high - theirs.low)
 
@@ -216,7 +227,7 @@ def dominates(one: Candidate, other: Candidate) -> bool:
 
 
 def _costs(candidate: Candidate) -> list[Estimate]:
-    """Return what of a candidate is better if it is less: its loss, context, speed and, if known, time of a turn.
+    """Return what of a candidate is better if it is less: its loss, context, speed and, if known, time of a session.
 
     Empty if one of the others is unknown.
     """
@@ -225,4 +236,4 @@ def _costs(candidate: Candidate) -> list[Estimate]:
         return []
     slowness = Estimate(-speed.tok_s.value, -speed.tok_s.high, -speed.tok_s.low)
     costs = [loss, Estimate(-n_ctx, -n_ctx, -n_ctx), slowness]
-    return costs if speed.turn_s is None else [*costs, speed.turn_s]
+    return costs if speed.total_s is None else [*costs, speed.total_s]

@@ -123,7 +123,7 @@ def _is_better(rival: Candidate, own: Candidate, needs: Needs) -> bool:
     """Return whether a rival clearly loses less, at a speed that is comfortable or unknown."""
     if own.cautious_loss <= UNNOTICED_LOSS or own.loss is None or not rival.loss:
         return False
-    is_fast = rival.tok_s is None or rival.tok_s.value >= needs.workload.comfort_tok_s
+    is_fast = rival.tok_s is None or rival.tok_s.value >= needs.comfort_tok_s
     return is_fast and is_clearly_above(own.loss, rival.loss)
 
 
@@ -137,7 +137,7 @@ def why(pick: Pick, best: Candidate) -> Iterator[Reason]:
     each in the best way to run it.
     """
     if best.speed is not None:
-        yield Reason("pick.answers" if best.speed.turn_s is None else "pick.turn", best)
+        yield Reason("pick.answers" if best.speed.total_s is None else "pick.comfort", best)
     if pick.has_rivals:
         yield Reason("pick.of_current" if pick.n_current else "pick.compared", best)
     if best.host_bytes is not None:
@@ -182,8 +182,8 @@ def _conceded(own: Candidate, rival: Candidate, needs: Needs) -> str:
 
 
 def _slow(candidate: Candidate, needs: Needs) -> str:
-    """Return whether its answers are slow, or else its turns."""
-    return "slow" if pace(candidate) < needs.workload.comfort_tok_s else "slow_turn"
+    """Return whether its answers are slow, or else its waits long."""
+    return "slow" if pace(candidate) < needs.comfort_tok_s else "long_wait"
 
 
 def reminders(pick: Pick, best: Candidate) -> Iterator[Reason]:
@@ -218,8 +218,6 @@ def _is_whole_cache(one: Candidate, other: Candidate) -> bool:
 
 def _of_context(pick: Pick, best: Candidate) -> Iterator[str]:
     n_ctx = pick.needs.n_ctx_slot
-    if pick.needs.turn.n_turn < pick.needs.workload.n_turn:
-        yield "shorter_turn"
     if n_ctx > (best.row.n_ctx_train or n_ctx):
         yield "beyond_training"
     if best.left_bytes is not None and 0 <= best.left_bytes < LITTLE_BYTES:

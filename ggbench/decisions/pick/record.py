@@ -15,22 +15,14 @@ from ggbench.expect.loss import NO_LOSS, added, cautious
 from ggbench.models.targets import FileToRun
 from ggbench.record import Record
 from ggbench.sizing.plan_record import PlanRow
-from ggbench.stats.intervals import Estimate, Expected
+from ggbench.stats.intervals import Expected
+from ggbench.stats.speed_curve import SessionTime
 
 Need = Literal["memory", "speed", "loss"]
 Label = Literal[
     "→ pick", "→ most capable", "nearest", "all on GPU", "dense", "mixture", "better", "faster", "more context",
     "dominated", "",
 ]  # fmt: skip
-
-
-class TurnSpeed(Record):
-    """The speed of the workload's turn."""
-
-    tok_s: Expected
-    """Speed of the answer."""
-    turn_s: Estimate | None
-    """Seconds for prompt and answer; None if prompt speed is unknown."""
 
 
 class NeedCheck(Record):
@@ -67,8 +59,8 @@ class Candidate(Record):
     """
     probed_by: int | None = None
     """The run that found `max_n_ctx` by real allocations; None if planned."""
-    speed: TurnSpeed | None = None
-    """Not from disturbed runs."""
+    speed: SessionTime | None = None
+    """Of the workload's session, not from disturbed runs."""
     weights_loss: Expected | None = None
     cache_loss: Expected = NO_LOSS
     joint_loss: Expected | None = None

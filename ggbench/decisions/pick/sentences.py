@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.needs import FIRST_WAIT_S, LAST_WAIT_S, Needs
 from ggbench.decisions.pick.record import Candidate, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
 from ggbench.show.figure import Value
@@ -16,13 +16,15 @@ from ggbench.show.plan import (
     ends_only,
     gains_text,
     in_brief,
+    session_text,
+    span_text,
     value_only,
 )
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected
 from ggbench.text import in_words, sanitize
-from ggbench.units import counted, format_bytes, format_length, format_number
+from ggbench.units import counted, format_bytes, format_length, format_number, format_span
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
@@ -75,9 +77,15 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
         card_order(budget, pick.best.setup),
         _drafting(pick),
         *of_commands,
+        _session(pick, pick.best),
         *(said(pick, each) for each in pick.mind),
     ]
     return tuple(filter(None, found))
+
+
+def _session(pick: Pick, best: Candidate) -> str:
+    """Return how long the session takes; nothing beside other models, whose table has it."""
+    return "" if pick.has_rivals or best.fits is False else session_text(best.speed)
 
 
 def _drafting(pick: Pick) -> str:
@@ -97,17 +105,16 @@ def _values(pick: Pick, own: Candidate) -> dict[str, Value]:
     needs, speed, cost = pick.needs, own.speed, own.cache_loss
     cache = [f"-ct{which} {name}" for which, name in zip("kv", own.cache, strict=True) if name != "f16"]
     options = " ".join([*own.options, *cache])
+    first_wait, last_wait = (speed.first_wait_s, speed.last_wait_s) if speed else (None, None)
     return {
         "quant": own.quant,
         "n_ctx_train": own.row.n_ctx_train,
         "n_models": pick.n_models,
         "n_current": pick.n_current,
         "n_fit": len({each.model_key for each in pick.candidates if not each.missed}),
-        "n_prompt": needs.turn.n_prompt,
-        "n_gen": needs.turn.n_gen,
         "workload": needs.workload.name,
-        "comfort_tok_s": needs.workload.comfort_tok_s,
-        "comfort_turn_s": round(needs.workload.comfort_turn_s),
+        "comfort_tok_s": needs.comfort_tok_s,
+        "comfort_waits": f"{format_span(FIRST_WAIT_S)} and {format_span(LAST_WAIT_S)}",
         "name": candidate_name(own, with_model=pick.has_rivals),
         "model": model_name(own.row.subject),
         "best": model_name(pick.best.row.subject) if pick.best else "",
@@ -116,9 +123,9 @@ def _values(pick: Pick, own: Candidate) -> dict[str, Value]:
         "cache_loss": format_number(cost.value, 2),
         "loss": own.loss,
         "answer": speed.tok_s if speed else None,
-        "depth": needs.turn.n_middle,
+        "first_wait": span_text(first_wait),
+        "last_wait": span_text(last_wait),
         "tok_s": own.tok_s,
-        "turn": speed.turn_s if speed else None,
         "basis": in_brief(own.tok_s) if own.tok_s else "",
         "max_n_ctx": own.max_n_ctx,
         "host": format_bytes(own.host_bytes),
@@ -151,7 +158,7 @@ def _miss_text(own: Candidate, check: NeedCheck, needs: Needs) -> str:
         wanted=_amount(check, check.wanted),
         value=_amount(check, check.value or 0.0),
         refusal=own.row.reason,
-        depth=needs.turn.n_middle,
+        workload=needs.workload.name,
     )
 
 

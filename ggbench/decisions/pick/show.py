@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from ggbench.decisions.pick.choose import LIMITS, RULES
 from ggbench.decisions.pick.needs import Needs
@@ -18,11 +18,11 @@ from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_name
-from ggbench.show.plan import MACHINE, MACHINE_FIGURES, basis_mark, machine_values, value_only
+from ggbench.show.plan import MACHINE, MACHINE_FIGURES, basis_mark, machine_values, span_text, value_only
 from ggbench.show.text import SPEED_FROM
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget, Change
-from ggbench.units import MIB, format_bytes, format_length
+from ggbench.units import MIB, counted, format_bytes, format_length
 
 _MOST_ROWS = 4
 
@@ -76,6 +76,9 @@ FIGURES: tuple[Figure[Listed], ...] = (
                    "is the range over models."),
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
     member("left_bytes", "left", _left_text, "candidate.left_bytes", priority=2),
+    member("session_s", "a session", span_text, "candidate.speed.total_s", priority=1, is_estimate=True,
+           mark=lambda row: basis_mark(row.candidate.speed and row.candidate.speed.tok_s),
+           meaning="Seconds of all turns of the workload's session."),
     member("max_n_ctx", "max n_ctx", path="candidate.max_n_ctx", priority=1, meaning="The longest that fits."),
 )  # fmt: skip
 _TO_GET: Figure[Listed] = member(
@@ -83,10 +86,11 @@ _TO_GET: Figure[Listed] = member(
     meaning="Bytes to download before it can be run.",
 )  # fmt: skip
 _MORE: tuple[Figure[Listed], ...] = (
-    member("expected_tok_s", "answer tok/s", path="candidate.speed.tok_s", priority=3, is_estimate=True,
-           meaning="Speed of the workload's answer."),
-    member("turn_s", "turn s", path="candidate.speed.turn_s", priority=4, is_estimate=True,
-           meaning="Seconds of the workload's prompt and answer."),
+    member("expected_tok_s", "answers tok/s", path="candidate.speed.tok_s", priority=3, is_estimate=True,
+           meaning="Mean speed of the session's answers."),
+    *(member(f"{which}_wait_s", f"{which} wait", span_text, f"candidate.speed.{which}_wait_s", priority=4,
+             is_estimate=True, meaning=f"Seconds until the {which} answer of the session begins.")
+      for which in ("first", "last")),
     member("speed_basis", "speed from", SPEED_FROM.__getitem__, "candidate.speed.tok_s.basis", priority=5),
     _TO_GET,
     Figure("missed", "misses",
@@ -112,9 +116,9 @@ def _figures(
     pick: Pick, rows: tuple[Listed, ...], figures: tuple[Figure[Listed], ...] = FIGURES
 ) -> list[Figure[Listed]]:
     """Return the figures of a table; the header of a speed says at which context it is."""
-    n_ctx, n_middle = max(row.candidate.n_ctx for row in rows) // pick.needs.n_slots, pick.needs.turn.n_middle
-    at = {"tok_s": f"tok/s at {format_length(n_ctx)}", "expected_tok_s": f"answer at {format_length(n_middle)}"}
-    shown = [each for each in figures if each.key != "model" or pick.has_rivals]
+    n_ctx = max(row.candidate.n_ctx for row in rows) // pick.needs.n_slots
+    at = {"tok_s": f"tok/s at {format_length(n_ctx)}", "session_s": f"a {pick.needs.workload.name} session"}
+    shown = [each for each in figures if each.key not in ("model", "session_s") or pick.has_rivals]
     return [replace(each, header=at.get(each.key, each.header)) for each in shown]
 
 
@@ -149,11 +153,23 @@ def rules() -> list[tuple[str, str]]:
     return [(key, say(f"pick_rules.{key}", **limits)) for key in RULES]
 
 
+def _workload(needs: Needs) -> str:
+    session = needs.session
+    return say(
+        "pick.workload",
+        name=session.name,
+        turns=counted(len(session.turns), "turn"),
+        n_tokens=session.n_tokens,
+        n_ctx=needs.n_ctx_slot,
+        source=session.source,
+    )
+
+
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:
     shown, needs = [row.candidate for row in pick.listed], pick.needs
     speeds = [each.speed.tok_s for each in shown if each.speed is not None]
     return [
-        ("workload", say("pick.workload", **asdict(needs.turn), n_ctx=needs.n_ctx_slot)),
+        ("workload", _workload(needs)),
         *facts_of(MACHINE_FIGURES, budget),
         *dict.fromkeys(("speed", each.source) for each in speeds),
         *((f"loss of {candidate_name(own)}", own.loss.source) for own in shown if own.loss),

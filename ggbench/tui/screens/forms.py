@@ -22,16 +22,17 @@ from textual.events import DescendantFocus, Paste
 from textual.widgets import Input, Label, Select, Static, Switch
 
 from ggbench.commands.budget_options import BudgetOptions
-from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
+from ggbench.decisions.pick.needs import Needs, Preference
 from ggbench.engines.llama.command_line import parse_command
-from ggbench.engines.llama.config import LlamaConfig, whole_steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.expect.loss import NOTICED_LOSS
+from ggbench.expect.sessions import known_sessions
 from ggbench.fields import Option, defaults_of, options_of
 from ggbench.text import in_words, sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
 from ggbench.tui.widgets.bars import key_links
-from ggbench.units import format_count, parse_tokens
+from ggbench.units import format_count, format_length, parse_tokens
 
 
 class FormField(msgspec.Struct, frozen=True):
@@ -158,26 +159,13 @@ def options_form() -> Form:
     return Form("Options of plans and runs", "", fields, defaults, lambda setup, _memory: setup.check())
 
 
-def _check_needs(needs: Needs) -> None:
-    """Refuse a context that is too short for a turn. Raises UsageError."""
-    least = whole_steps(needs.workload.n_turn)
-    if needs.given_n_ctx is not None and whole_steps(needs.given_n_ctx) < least:
-        raise UsageError(
-            f"prompt and answer of {needs.workload.name} are {format_count(needs.workload.n_turn)} tokens,"
-            f" more than {format_count(needs.given_n_ctx)}",
-            f"write {format_count(least)} or more, or choose another workload",
-        )
-
-
-_CONTEXTS = ", ".join(
-    f"{each.name} {format_count(each.n_ctx_least)}" for each in WORKLOADS.values() if each.n_ctx_least
-)
+_CONTEXTS = ", ".join(f"{name} {format_length(each.n_ctx)}" for name, each in known_sessions().items())
 
 # fmt: off
 PICK = Form(
     "Needs",
-    "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out.", (
-        FormField("workload", "for", "what the model does", choices=WORKLOADS),
+    "Speed is that of a session: of a coding agent, of questions on a document, of a chat.", (
+        FormField("workload", "for", "what the model does", choices=known_sessions()),
         FormField("given_n_ctx", "context", "what the workload needs", parse_tokens,
               about=f"In tokens, e.g. 32k; a short one shortens the turns. Empty: {_CONTEXTS}."),
         FormField("tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
@@ -185,7 +173,7 @@ PICK = Form(
         FormField("prefer", "prefer", "what decides", choices=_same(get_args(Preference))),
     ),
     (Needs(),),
-    _check_needs,
+    lambda _: None,
 )
 # fmt: on
 

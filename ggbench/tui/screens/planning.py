@@ -17,11 +17,12 @@ from textual import on
 
 from ggbench.commands.budget_options import BudgetOptions
 from ggbench.decisions.pick.needs import Needs
-from ggbench.engines.llama.config import LlamaConfig, whole_steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.tui.host import RunStored, TaskScreen, host_of, runs_of
 from ggbench.tui.library import Library
 from ggbench.tui.widgets.bars import machine_text
+from ggbench.units import KV_CELLS
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.record import Candidate, Pick
@@ -120,12 +121,11 @@ class PlanScreen(TaskScreen):
             self.replan()
 
     def action_change_n_ctx(self, way: int) -> None:
-        """Double (1) or halve (-1) the needed context; at least to what a turn of the workload takes."""
+        """Double (1) or halve (-1) the needed context."""
         needs = self.library.needs
         n_ctx = self.library.setup.n_ctx or needs.n_ctx
         wanted = n_ctx * 2 if way > 0 else n_ctx // 2
-        least = whole_steps(needs.workload.n_turn)
-        self._take_needs(replace(needs, given_n_ctx=min(max(wanted, least), _LARGEST_N_CTX)))
+        self._take_needs(replace(needs, given_n_ctx=min(max(wanted, KV_CELLS), _LARGEST_N_CTX)))
 
     def action_edit_needs(self) -> None:
         from ggbench.tui.screens.forms import PICK, SettingsDialog
