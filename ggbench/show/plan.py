@@ -94,7 +94,7 @@ def session_text(time: SessionTime | None, quant: str = "") -> str:
         is_unit_same = low.partition(" ")[2] == high.partition(" ")[2]
         ends = f"{low.partition(' ')[0] if is_unit_same else low}–{high}"
     said_time = say(
-        f"session.{key}",
+        f"expected_session.{key}",
         workload=time.name,
         turns=turns,
         n_tokens=time.n_tokens,
@@ -103,7 +103,7 @@ def session_text(time: SessionTime | None, quant: str = "") -> str:
         last_wait=f"{mark}{span_text(time.last_wait_s)}",
     )
     is_lost = time.n_again > time.n_turns  # the last token of an answer is always read
-    return f"{said_time} {say('session.again', n_again=time.n_again)}" if is_lost else said_time
+    return f"{said_time} {say('expected_session.again', n_again=time.n_again)}" if is_lost else said_time
 
 
 def gains_text(step: DraftStep) -> str:
