@@ -83,7 +83,7 @@ class HttpEngine:
         self._prompts = random.SystemRandom().randrange(1 << 30)
         """Number of the next prompt, starting at random, so that no server has cached it in an earlier run."""
         self._transcript = Prompt(0)
-        """Of the session so far, the last answer included."""
+        """The session so far, with its last answer."""
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         """Find the server at a URL and its model, or start one and wait until it has loaded the file."""
