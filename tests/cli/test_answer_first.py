@@ -16,7 +16,8 @@ from tests.fakes.planted import PlantedMachine
 from tests.fakes.scores import scores, trained_folder
 from tests.fakes.small_machine import SmallMachine
 
-PICK = ["pick", "qwen3-30b-a3b", "--gpu", "rtx-3060", "--ram", "32GiB@50GB/s", "-c", "32k"]
+SOME = ["q3_k_m", "q4_k_m", "q5_k_m"]
+PICK = ["pick", "qwen3-30b-a3b", *SOME, "--gpu", "rtx-3060", "--ram", "32GiB@50GB/s", "-c", "32k"]
 CHECK = [
     "check",
     "llama-server -m Qwen3-30B-A3B-Q4_K_M.gguf -ngl 99 -ncmoe 40 -c 16384 -np 2",

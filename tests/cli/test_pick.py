@@ -20,6 +20,7 @@ from tests.fakes.hub import TestHub
 pytestmark = pytest.mark.llama
 
 CARD = ("--gpu", "rtx-3060")
+F16 = ("-ctk", "f16", "-ctv", "f16")
 
 
 def said_against(document: dict[str, Any]) -> set[str]:
@@ -28,7 +29,8 @@ def said_against(document: dict[str, Any]) -> set[str]:
 
 def test_the_json_of_a_pick(ggbench: Run) -> None:
     """Each quant has three caches, and a part in main memory if it does not fit; q6_k loses little for certain."""
-    ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--need-ctx", "16384", "--json")
+    quants = ("q4_0", "q5_k_m", "q6_k", "q8_0")
+    ran = ggbench("pick", "twin:qwen1.5-7b", *quants, *CARD, "--need-ctx", "16384", "--json")
     assert ran.code == ExitCode.DONE
     document = ran.json
     assert document["schema"] == "ggbench.pick/2"
@@ -45,7 +47,7 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     assert [check["need"] for check in pick["checks"]] == ["memory"]
     split = [each for each in document["candidates"] if each["host_bytes"]]
     assert {each["type_k"] for each in split} == {"f16", "q8_0"}
-    assert len(document["candidates"]) == 24 + len(split)
+    assert len(document["candidates"]) == 3 * len(quants) + len(split)
     given = ggbench("pick", "twin:qwen1.5-7b", "q4_k_m", "--gpu", "4GiB", "-ctk", "q4_0", "-ctv", "q4_0", "--json").json
     assert (given["pick"]["type_k"], given["pick"]["host_bytes"] > 0) == ("q4_0", True)
     assert document["nearest_miss"] is None
@@ -72,7 +74,7 @@ def test_a_catalog_models_own_mixture_is_picked_by_its_published_size(ggbench: R
 
 
 def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
-    ran = ggbench("pick", "twin:qwen1.5-72b", "q2_k", "q4_0", *CARD, "--need-ctx", "32k", "--json")
+    ran = ggbench("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "--need-ctx", "32k", "--json")
     assert ran.code == ExitCode.DOES_NOT_FIT
     document = ran.json
     assert document["pick"] is None
@@ -81,7 +83,7 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
     assert (nearest["quant"], nearest["type_k"]) == ("q2_k", "q8_0")
     assert [check["is_met"] for check in nearest["checks"]] == [False]
     assert any(change["left_bytes"] >= 0 for change in document["changes"])
-    said = ggbench("pick", "twin:qwen1.5-72b", "q2_k", "q4_0", *CARD, "--need-ctx", "32k")
+    said = ggbench("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "--need-ctx", "32k")
     assert (said.code, said.out) == (ExitCode.DOES_NOT_FIT, "")
     assert re.fullmatch(
         r"Error: .*qwen1.5-72b does not fit: .* of main memory short\nHint: it fits with -c \d+; .*\n",
@@ -94,7 +96,7 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
 
 
 def test_a_workload_is_shortened_to_a_given_context(ggbench: Run) -> None:
-    short = ggbench("pick", "twin:qwen1.5-7b", "q4_k_m", *CARD, "--workload", "coding", "-c", "20k", "--why").out
+    short = ggbench("pick", "twin:qwen1.5-7b", "q4_k_m", *CARD, "--workload", "coding", "-c", "20k", *F16, "--why").out
     assert "coding: 40 turns, 20,436 tokens at last, in a context of 20,480" in " ".join(short.split())
 
 
@@ -242,7 +244,7 @@ def test_a_repo_of_many_quants_is_read_once(ggbench: Run, hub: TestHub, tiny_twi
 def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Gpu(0, "NVIDIA GeForce RTX 3060", None, None, 12 * GIB, GIB // 2, 192, 7501, "580.1")
     monkeypatch.setattr("ggbench.sizing.budget.visible_gpus", lambda: (full,))
-    ran = ggbench("pick", "qwen1.5-0.5b", "--bandwidth", "360GB/s", "--json")
+    ran = ggbench("pick", "qwen1.5-0.5b", "q4_0", "q8_0", "--bandwidth", "360GB/s", "--json")
     assert ran.code == ExitCode.DOES_NOT_FIT
     assert ran.json["pick"] is None
     assert ran.json["nearest_miss"]["fits"] is False
@@ -250,9 +252,10 @@ def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.Monkey
 
 def test_a_context_beyond_training_is_planned_up_to_it_and_is_marked(ggbench: Run) -> None:
     """The need is not met; what runs is what a need of the whole training context gets."""
-    ran = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "40000")
+    words = ("pick", "qwen1.5-0.5b", "q4_0", "q8_0", *CARD)
+    ran = ggbench(*words, "--need-ctx", "40000")
     assert ran.code == ExitCode.DOES_NOT_FIT
-    within = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "32k")
+    within = ggbench(*words, "--need-ctx", "32k")
     assert within.code == ExitCode.DONE
     server = [[line for line in each.out.splitlines() if line.startswith("llama-server")] for each in (ran, within)]
     assert server[0] == server[1] != []

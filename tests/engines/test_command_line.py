@@ -1,7 +1,6 @@
 """Pasted llama-server commands: which options they have, whatever they stand in, and damaged ones end in an error."""
 
-import csv
-from pathlib import Path
+import shlex
 
 import pytest
 from hypothesis import given, settings
@@ -9,9 +8,7 @@ from hypothesis import strategies as st
 
 from ggbench.engines.llama.command_line import in_own_words, parse_command, server_options
 from ggbench.errors import UsageError
-from scripts.record_options import TABLE, rows_of
 
-HELP = Path(__file__).parents[1] / "data" / "llama_server_help.txt"
 LINE = "llama-server -m a.gguf -c 8192 -fa on -ngl 99"
 OPTIONS = {"--model": "a.gguf", "--ctx-size": "8192", "--flash-attn": "on", "--n-gpu-layers": "99"}
 
@@ -20,8 +17,7 @@ def options_of(text: str) -> dict[str, str]:
     return {each.option.name: each.value for each in parse_command(text).given}
 
 
-def test_the_table_has_what_llama_server_lists() -> None:
-    assert [*csv.DictReader(TABLE.read_text("utf-8").splitlines())] == rows_of(HELP.read_text("utf-8"))
+def test_an_option_has_its_spellings_values_and_what_replaces_it() -> None:
     options = server_options()
     assert options["-ctk"] is options["--cache-type-k"] and options["-ctk"].env == "LLAMA_ARG_CACHE_TYPE_K"
     assert options["--no-kv-offload"].off == ("-nkvo", "--no-kv-offload")
@@ -103,7 +99,7 @@ _PARTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(_PARTS | st.text(max_size=8), max_size=14), st.sampled_from([" ", ""]))
 def test_a_damaged_command_is_parsed_or_refused(parts: list[str], joint: str) -> None:
     """Nothing but UsageError, whatever is cut off, doubled or moved."""
@@ -113,6 +109,13 @@ def test_a_damaged_command_is_parsed_or_refused(parts: list[str], joint: str) ->
         assert "\n" not in error.message
     else:
         line.words({"-c", "-ngl", "-fa"})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.sampled_from("$`;|&<>*?()[]{}#!~=\"\\'\n -a"), min_size=1))
+def test_what_a_shell_would_heed_is_plain_text_in_quotes(value: str) -> None:
+    line = f"llama-server --chat-template {shlex.quote(value)} -c 8192 | tee log"
+    assert options_of(line) == {"--chat-template": value, "--ctx-size": "8192"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""The printed llama-server line, started: a real llama-server on the PATH gives one user the whole context."""
+"""The real llama-server on the PATH: the printed line, started, gives one user the whole context."""
 
 import contextlib
+import csv
 import json
 import shlex
 import shutil
@@ -18,6 +19,7 @@ from ggbench.decisions.pick.run_commands import RunSettings, render
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
+from scripts.record_options import TABLE, rows_of
 
 pytestmark = [pytest.mark.llama, pytest.mark.skipif(shutil.which("llama-server") is None, reason="needs llama-server")]
 
@@ -69,6 +71,18 @@ def _assert_serves(path: Path, setup: LlamaConfig) -> None:
     assert properties["total_slots"] == 1
     assert properties["default_generation_settings"]["n_ctx"] == setup.n_ctx
     assert properties["model_path"] == str(path)
+
+
+def _says(option: str) -> str:
+    return subprocess.run(
+        ["llama-server", option], check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ).stdout
+
+
+def test_the_table_of_options_is_what_the_program_lists() -> None:
+    if "0c1e570" not in _says("--version"):
+        pytest.skip("another llama-server than the table is of")
+    assert [*csv.DictReader(TABLE.read_text("utf-8").splitlines())] == rows_of(_says("--help"))
 
 
 @pytest.mark.parametrize("setup", SETUPS)
