@@ -49,7 +49,7 @@ def assert_kept_without_orphans(process: subprocess.Popen[bytes], workers: list[
     """Assert that the command ended as after Ctrl-C: its exit code, a partial run, and no worker left."""
     assert process.wait(timeout=30) == ExitCode.INTERRUPTED
     assert workers
-    assert psutil.wait_procs(workers, timeout=5)[1] == []
+    assert psutil.wait_procs(workers, timeout=30)[1] == []
     with Store.open() as store:
         assert [(run.state, run.n_samples > 0) for run in store.list_runs()] == [("cancelled", True)]
 

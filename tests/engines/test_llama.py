@@ -161,7 +161,7 @@ def test_a_paused_decode_continues_and_no_sample_holds_the_pause(tiny_twin: Path
         engine.close()
     assert item == Completed()
     assert max(waits_ns) > pause_ns // 2  # it did wait
-    assert max(step_ns for batch in batches for step_ns in batch.step_ns) < pause_ns // 2
+    assert max(step_ns for batch in batches for step_ns in batch.step_ns) < pause_ns * 0.9
     assert sum(len(batch.step_ns) for batch in batches) == 1500
 
 
