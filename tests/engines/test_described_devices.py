@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import re
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -68,6 +70,19 @@ def test_recurrent_states_are_allocated_wherever_main_memory_begins(model: str, 
     states = sum(state.state_bytes for state in target.header().states)
     assert found.total("kv_bytes") == pytest.approx(states, abs=0.1 * MIB)
     assert found.cache_bytes is not None and found.cache_bytes > states
+
+
+def test_recurrent_states_of_a_card_take_no_memory_here(tmp_path: Path) -> None:
+    """llama.cpp allocates and clears them even where it only sizes."""
+    [target] = resolve_headers(parse_model("qwen3.5-0.8b", "f16"))
+    path, setup = write_sparse(target.header(), tmp_path), LlamaConfig(n_ctx=128 * 256, n_seq_max=128, threads=1)
+    before = {child.pid for child in psutil.Process().children()}
+    with contextlib.closing(launch_engine(LlamaConfig())) as engine:
+        *events, _ = engine.run(EstimateMemory(Source(path), setup, (DescribedDevice("CUDA0", "CUDA", GIB),)))
+        [worker] = {child.pid for child in psutil.Process().children()} - before
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text())
+    *_, found = [event for event in events if isinstance(event, Allocated)]
+    assert peak and found.total("kv_bytes") > 2 * GIB > 4 * int(peak[1]) << 10
 
 
 def compute_bytes(path: Path, setup: LlamaConfig, backend: str) -> int:

@@ -40,8 +40,13 @@ _BufferTypeI = _structure(
 _BufferType = _structure(
     "ggml_backend_buffer_type", {"iface": _BufferTypeI, "device": c_void_p, "context": c_void_p}
 )
-_N_BUFFER_FUNCTIONS = 11
-"""Pointers of `ggml_backend_buffer_i`, at the start of a buffer, followed by its type."""
+_BufferI = _structure(
+    "ggml_backend_buffer_i",
+    "free_buffer get_base init_tensor memset_tensor set_tensor get_tensor set_tensor_2d get_tensor_2d cpy_tensor clear "
+    "reset",
+)
+_Buffer = _structure("ggml_backend_buffer", {"iface": _BufferI, "buft": c_void_p})
+"""How a buffer begins."""
 _DeviceI = _structure(
     "ggml_backend_device_i",
     "get_name get_description get_memory get_type get_props init_backend get_buffer_type get_host_buffer_type "
@@ -100,12 +105,16 @@ class DescribedDevices:
         def get_name(_: int) -> int:
             return text
 
+        clear = self._function(None, [c_void_p, ctypes.c_uint8], lambda *_: None)
+
         def allocate(_: int, size: int) -> int:
             # in a dry run only the states of recurrent layers are allocated, in main memory, which is less aligned
             padded = size and size + _ALIGNMENT
-            buffer = self._ggml.ggml_backend_buft_alloc_buffer(ctypes.addressof(self._cpu_buffer_type), padded)
-            c_void_p.from_address(buffer + _N_BUFFER_FUNCTIONS * ctypes.sizeof(c_void_p)).value = buffer_handle
-            return int(buffer)
+            address = self._ggml.ggml_backend_buft_alloc_buffer(ctypes.addressof(self._cpu_buffer_type), padded)
+            buffer = _Buffer.from_address(address)
+            buffer.buft = buffer_handle
+            buffer.iface.clear = clear  # which would take their pages: gigabytes for several slots with MTP
+            return int(address)
 
         def get_memory(_: int, free: Any, total: Any) -> None:  # noqa: ANN401 - pointers of ctypes
             free[0] = total[0] = memory_bytes
