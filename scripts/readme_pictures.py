@@ -57,7 +57,7 @@ async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await _until(app, lambda words: "★" in words)
     await pilot.press("g", *"3060", "enter")
     await _until(app, lambda words: "planned for RTX 3060" in words and "★" in words)
-    await pilot.press("right_square_bracket")
+    await pilot.press("e", "down", *"16k", "enter")
     await _until(app, lambda words: "16,384 tokens" in words and "planning" not in words and "★" in words)
     await pilot.press("home")
     await _until(app, lambda words: "n_ctx 16,384" in words and "✓ left" in words)

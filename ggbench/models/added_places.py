@@ -1,4 +1,4 @@
-"""Folders, files and servers that the user added by hand, remembered in the config folder.
+"""Folders and files that the user added by hand, remembered in the config folder.
 
 A place is remembered only if a GGUF was found in it. Forgetting one leaves its files alone.
 """
@@ -17,7 +17,6 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
-from ggbench.engines.http.endpoint import is_url
 from ggbench.errors import BadFile, UsageError
 from ggbench.files import replace_file, write_new
 from ggbench.paths import expand_path, path_exists
@@ -55,19 +54,6 @@ def _unquoted(text: str) -> str:
             words = shlex.split(text)
             return words[0] if len(words) == 1 else text
     return text
-
-
-def typed_server(text: str) -> str | None:
-    """Return the base URL of a server that the user typed or pasted; None for other text and for pages of the Hub."""
-    if not is_url(text.strip()):
-        return None
-    from ggbench.models.reference import parse_model
-
-    try:
-        ref = parse_model(text.strip())
-    except UsageError:
-        return None
-    return ref.name if ref.is_server else None
 
 
 def is_local(text: str) -> bool:
@@ -136,6 +122,7 @@ _MAX_BYTES = 1 << 20
 class _Remembered(Record):
     places: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
+    """Of former versions; they stay in the file."""
 
 
 def remembered_places() -> tuple[Path, ...]:
@@ -147,25 +134,8 @@ def _remember(places: Iterable[Path]) -> None:
     _write(_Remembered(tuple(map(str, places)), _read().servers))
 
 
-def remembered_servers() -> tuple[str, ...]:
-    return _read().servers
-
-
-def add_server(base_url: str) -> None:
-    """Remember a server's base URL. Raises UsageError if the config folder cannot be written."""
-    known = _read()
-    if base_url not in known.servers:
-        _write(_Remembered(known.places, (*known.servers, base_url)))
-
-
-def forget_server(base_url: str) -> None:
-    """Forget a server. Raises UsageError if the config folder cannot be written."""
-    known = _read()
-    _write(_Remembered(known.places, tuple(each for each in known.servers if each != base_url)))
-
-
 def are_places_damaged() -> bool:
-    """Return whether the file of added places and servers is there but cannot be read, so that none is listed."""
+    """Return whether the file of added places is there but cannot be read, so that none is listed."""
     return _stored() is None
 
 

@@ -32,6 +32,7 @@ from ggbench import paths
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, UsageError
 from ggbench.files import replace_file
+from ggbench.text import shorten
 from ggbench.tui.host import ModelsChanged, PullsChanged, QueueChanged, RunsOpened, RunStored, Services
 from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, KeyHandled, Palette
 from ggbench.tui.widgets.bars import TopLine
@@ -39,15 +40,6 @@ from ggbench.tui.widgets.bars import TopLine
 if TYPE_CHECKING:
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.work_queue import PullQueue
-
-
-def _file_state(path: Path) -> tuple[int, int] | None:
-    """Return a file's size and modification time; None if it is missing."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
 
 
 _SCREENS = {
@@ -59,13 +51,13 @@ _SCREENS = {
 
 _COLLECT_AFTER = 1000
 """New objects after which the youngest are looked at for garbage."""
+_MOST_COPIED = 200
+"""Characters of what was copied that a toast shows."""
 _WATCH_EVERY_S = 1.0
 _HANDLED_WITHIN_S = 1.0
 """Time after which a key is handed over whatever became of the one before it."""
 _SAME_KEYS = {"j": "down", "k": "up"}
 """Letters that move wherever none is typed."""
-_SHOW_RUNS = ("library", "results")
-"""Screens that show stored runs."""
 
 
 class GgbenchApp(App[None]):
@@ -94,11 +86,6 @@ class GgbenchApp(App[None]):
         self.setup = LlamaConfig()
         self.services = services
         self._screens: dict[str, Screen[Any]] = {}
-        self._store_path: Path | None = None
-        self._store_files: object = None
-        self._counted: tuple[int, int, int] | None = None
-        """The store when last read: its path, its files' sizes and times, and its runs."""
-        self._is_looking = False
         self._n_announced = 0
         """Finished runs known to the screens."""
         self._n_downloaded = 0
@@ -151,8 +138,6 @@ class GgbenchApp(App[None]):
         if os.isatty(0):
             self.set_interval(_WATCH_EVERY_S, self._leave_a_lost_terminal)
         self.theme_changed_signal.subscribe(self, self._remember_theme)
-        self.call_after_refresh(self.watch_store)
-        self.set_interval(_WATCH_EVERY_S, self.watch_store)
 
     def _leave_a_lost_terminal(self) -> None:
         """Quit when the terminal is gone and no signal said so, as under nohup: reading it would keep a core busy."""
@@ -164,35 +149,10 @@ class GgbenchApp(App[None]):
         with contextlib.suppress(OSError, UsageError):
             replace_file(paths.theme_file(), theme.name.encode())
 
-    def watch_store(self) -> None:
-        """Notify the screens if any process added, ended or deleted a run, while a screen of runs is shown.
-
-        The store's files are checked first, then, in a thread, the number of runs: samples alone change nothing.
-        """
-        path = self._store_path
-        files = None if path is None else (_file_state(path), _file_state(Path(f"{path}-wal")))
-        # the process of a run in progress may be killed, which writes nothing
-        is_running = self._counted is not None and self._counted[1] > 0
-        is_due = files is None or files != self._store_files or is_running
-        if (
-            is_due and self.current_mode in _SHOW_RUNS and not self._is_looking
-        ):  # opening a locked store takes seconds
-            self._is_looking, self._store_files = True, files
-            self.run_worker(self._look_at_store, thread=True, group="watch")
-
-    def _look_at_store(self) -> None:
-        try:
-            with self.services.open_store() as store:
-                self._store_path = store.path
-                before, self._counted = self._counted, store.count_runs()
-            if before is not None and before != self._counted:
-                n_over = [n_runs - n_running for n_runs, n_running, _ in (before, self._counted)]
-                is_over = n_over[0] != n_over[1]
-                self.call_later(self._announce, functools.partial(RunStored, is_over=is_over))
-        except Exception:  # a screen that reads the store shows the error
-            self.log("the store could not be checked")
-        finally:
-            self._is_looking = False
+    def on_app_focus(self) -> None:
+        """Read the runs again when the terminal gets the focus, as a command in another may have added some."""
+        if self.current_mode == "results":
+            self.screen.post_message(RunStored())
 
     def on_unmount(self) -> None:
         self.close_queues()
@@ -240,12 +200,13 @@ class GgbenchApp(App[None]):
                 screen.post_message(kind())
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy also to the buffer of tmux, which by default ignores what a program copies."""
+        """Copy also to the buffer of tmux, which by default ignores what a program copies; a toast shows what."""
         super().copy_to_clipboard(text)
         if "TMUX" in os.environ:
             command = ["tmux", "load-buffer", "-w", "-"]
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(command, input=text.encode(), capture_output=True, timeout=1.0, check=False)
+        self.notify(f"copied {shorten(text, _MOST_COPIED)}", markup=False)
 
     def simulate_key(self, key: str) -> None:
         """Press a key in place of a click. The key that Textual makes stops below the clicked screen, its sender."""

@@ -20,14 +20,7 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("model", required=False)
 @click.option("--offline", is_flag=True, help="Make no network request; HF_HUB_OFFLINE=1 does the same.")
-@click.option(
-    "--api-key-env",
-    default="",
-    show_default=False,
-    metavar="NAME",
-    help="Environment variable that holds the API key of servers; the key itself is never stored or shown.",
-)
-def command(model: str | None, offline: bool, api_key_env: str) -> None:
+def command(model: str | None, offline: bool) -> None:
     """Choose a model that fits, watch it run, compare results. Press ? for the keys.
 
     Opens MODEL first; it is named as in other commands. Folders and files given here, or typed into the filter (/),
@@ -43,9 +36,7 @@ def command(model: str | None, offline: bool, api_key_env: str) -> None:
             "the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results"
         )
     opens, quant = (None, None) if model is None else _opened(model)
-    app = GgbenchApp(
-        Services(HubAccess.from_environment(offline=offline), api_key_env), opens=opens, opens_quant=quant
-    )
+    app = GgbenchApp(Services(HubAccess.from_environment(offline=offline)), opens=opens, opens_quant=quant)
     try:
         app.run()
     finally:
@@ -62,7 +53,7 @@ def is_terminal() -> bool:
 def _opened(model: str) -> tuple[Path | str, str | None]:
     """Return a path's file, which is remembered, or the model's name; and the quant or file to choose.
 
-    A server is returned as its URL. Raises UnknownName for a model not in the catalog, and like `parse_model` and
+    Raises UnknownName for a model not in the catalog, and like `parse_model` and
     `add_place`.
     """
     from ggbench.gguf_file.quants import canonical_quant
@@ -70,11 +61,9 @@ def _opened(model: str) -> tuple[Path | str, str | None]:
     from ggbench.models.catalog import load_catalog
     from ggbench.models.reference import parse_model
 
-    ref = parse_model(model)
-    if ref.is_server:
-        return ref.name, None
+    ref = parse_model(model).require_gguf()
     quant = next(iter(ref.quants), None)
-    match ref.require_gguf().kind:
+    match ref.kind:
         case "path":
             found_here = add_place(ref.path)
             wanted = canonical_quant(quant or "")

@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 def _make_planner(services: Services) -> LibraryPlanner:
     from ggbench.tui.planner import LibraryPlanner
 
-    return LibraryPlanner(services.hub, api_key_env=services.api_key_env)
+    return LibraryPlanner(services.hub)
 
 
 def _open_store() -> Store:
@@ -71,8 +71,6 @@ class Services(msgspec.Struct, frozen=True):
     """Functions that tests replace with fakes. Each may be slow or raise GgbenchError, so call them in threads."""
 
     hub: HubAccess
-    api_key_env: str = ""
-    """Name of the environment variable with the API key of servers; empty for none."""
     open_store: Callable[[], Store] = _open_store
     """Open the results for the calling thread. Raises StoreError for a newer version, or a locked file."""
     run_context: Callable[[Store | None, Experiment], RunContext] = _run_context
@@ -87,11 +85,11 @@ class Services(msgspec.Struct, frozen=True):
     def resolve(
         self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None
     ) -> tuple[Target, ...]:
-        """Return the targets that MODEL and QUANTS select, using this Hub access and key."""
+        """Return the targets that MODEL and QUANTS select, using this Hub access."""
         from ggbench.models.reference import parse_model
         from ggbench.models.targets import resolve
 
-        return resolve(parse_model(model, *quants), hub=self.hub, catalog=catalog, api_key_env=self.api_key_env)
+        return resolve(parse_model(model, *quants), hub=self.hub, catalog=catalog)
 
     def find_file_or_twin(self, model: str, quant: str, catalog: Catalog | None = None) -> Target:
         from ggbench.models.reference import parse_model
@@ -141,11 +139,7 @@ class PullsChanged(_Coalesced, bubble=False):
 
 
 class RunStored(Message, bubble=False):
-    """A run was added to the store, ended or deleted; unless `is_over`, it only began."""
-
-    def __init__(self, *, is_over: bool = True) -> None:
-        super().__init__()
-        self.is_over = is_over
+    """A run was added to the store, or another process may have changed it."""
 
 
 class RunsOpened(Message, bubble=False):

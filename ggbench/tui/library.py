@@ -13,7 +13,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.fields import config_options
 from ggbench.show import FITS_NOT
 from ggbench.text import sanitize
-from ggbench.tui.model_list import ModelEntry, Section
+from ggbench.tui.model_list import ModelEntry
 from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 PICKED = "★"
-Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
-"""Models, each with the QUANT arguments to use."""
+Selection: TypeAlias = tuple[str, tuple[str, ...]]
+"""MODEL, and the QUANT arguments to use."""
 
 
 def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[tuple[str, str]]:
@@ -42,6 +42,13 @@ def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[t
     return frozenset(here)
 
 
+def pick_in_brief(pick: Pick | None) -> str:
+    """Return the pick and its reason in a sentence; empty until it is made."""
+    from ggbench.decisions.pick.sentences import headline
+
+    return "" if pick is None else headline(pick)
+
+
 class Library:
     """The needs, the chosen model with its quants, and the marks of all models."""
 
@@ -53,8 +60,8 @@ class Library:
         """None until all quants are planned."""
         self.needs = Needs()
         self.options = LlamaConfig()
-        self.all_marks: dict[str, dict[str, None]] = {}
-        """Names of the marked quants by model, in the order of marking."""
+        self.marks: dict[str, None] = {}
+        """Names of the marked quants of the model, in the order of marking."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
 
     @property
@@ -66,10 +73,6 @@ class Library:
     def all_needs(self) -> Needs:
         """The needs, with the context of the options if they name none, and turns that fit it."""
         return replace(self.needs, given_n_ctx=self.setup.n_ctx)
-
-    @property
-    def marks(self) -> dict[str, None]:
-        return {} if self.entry is None else self.all_marks.setdefault(self.entry.model, {})
 
     @property
     def best(self) -> QuantRow | None:
@@ -101,6 +104,7 @@ class Library:
         if len(same) > 1 and same[0] == same[1] and (self.rows or is_planning):
             return False
         self.forget()
+        self.marks = {}
         return True
 
     def forget(self) -> None:
@@ -134,36 +138,29 @@ class Library:
         else:
             self.marks[name] = None
 
-    def selection(self, cursor: QuantRow | None) -> Selection:
-        """Return the marked quants, or the one at the cursor if none is marked."""
-        marked = [(model, tuple(names)) for model, names in self.all_marks.items() if names]
-        if marked or cursor is None or self.entry is None:
-            return marked
-        return [(self.entry.model, (cursor.name,))]
+    def selection(self, cursor: QuantRow | None) -> Selection | None:
+        """Return the marked quants, or the one at the cursor if none is marked; None without any."""
+        names = tuple(self.marks) or (() if cursor is None else (cursor.name,))
+        return None if self.entry is None or not names else (self.entry.model, names)
 
-    def planned_setup(self, selection: Selection) -> LlamaConfig:
-        """Return the setup in which a selection is measured: one quant as it is shown, several with the options."""
-        names = [
-            name for model, names in selection for name in names if self.entry and model == self.entry.model
-        ]
-        row = self.rows.get(names[0]) if len(names) == sum(len(each) for _, each in selection) == 1 else None
-        if row is None or row.plan.setup is None:
+    def planned_setup(self, names: Sequence[str]) -> LlamaConfig:
+        """Return the setup in which quants are measured: one as it is shown, several with the options."""
+        row = self.rows.get(names[0])
+        if len(names) > 1 or row is None or row.plan.setup is None:
             return self.setup
         return replace(row.candidate.setup, n_ctx=self.setup.n_ctx)
 
     def listed(self) -> list[QuantRow]:
-        """Return the quants to show, with labels if several share a quant or a server has them."""
+        """Return the quants to show, with labels if several share a quant."""
         times = Counter(row.plan.quant for row in self.rows.values())
         return [
-            replace(row, label=sanitize(row.name))
-            if times[row.plan.quant] > 1 or row.plan.provenance == "endpoint"
-            else row
+            replace(row, label=sanitize(row.name)) if times[row.plan.quant] > 1 else row
             for row in self.rows.values()
         ]
 
     def status(self, *, is_planning: bool) -> str:
         """Return one line: the model, the state of its plan, and how many quants are marked."""
-        entry, n_marked = self.entry, sum(map(len, self.all_marks.values()))
+        entry, n_marked = self.entry, len(self.marks)
         if entry is None:
             return "quants"
         if entry.reason:
@@ -177,22 +174,17 @@ class Library:
         options = sanitize(" ".join(config_options(self.options)))
         return " · ".join(filter(None, (entry.title, state, marked, options)))
 
-    def reason(self) -> str:
-        """Return the pick and its reason in a sentence; empty until it is made."""
-        from ggbench.decisions.pick.sentences import headline
-
-        return "" if self.pick is None else headline(self.pick)
-
     def row_of(self, candidate: Candidate) -> QuantRow:
         from ggbench.tui.quant_rows import QuantRow
 
         file, is_here = candidate.to_run, self._is_here(candidate)
         is_asked_for = self.entry is not None and self.entry.model.startswith("twin:")
         is_twin = not is_here and (is_asked_for or (file is not None and not file.repo))
-        return QuantRow(candidate, is_here, is_twin)
+        speed = candidate.speed
+        is_slow = speed is not None and speed.tok_s.high < self.needs.comfort_tok_s
+        return QuantRow(candidate, is_here, is_twin, is_slow)
 
     def _is_here(self, candidate: Candidate) -> bool:
         name, file = candidate.quant, candidate.to_run
         is_listed = self.entry is not None and (self.entry.model, name) in self._on_disk
-        is_served = self.entry is not None and self.entry.section is Section.SERVERS
-        return is_served or is_listed or (file is not None and file.is_here)
+        return is_listed or (file is not None and file.is_here)

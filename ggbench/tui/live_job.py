@@ -10,7 +10,6 @@ import time
 from array import array
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,13 +23,6 @@ from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize
 
 Integers = npt.NDArray[np.int64]
-
-
-class LiveNumbers(msgspec.Struct, frozen=True):
-    """Numbers from the samples so far. None means unknown."""
-
-    fit: LineFit | None
-    latency: LatencySummary | None
 
 
 class LiveJob:
@@ -139,14 +131,14 @@ class LiveJob:
             return max(start + n_gen for start, n_gen in decodes)
         return self._positions[0] - 1 + self.n_total if self.n_done else self._n_counted
 
-    def numbers(self) -> LiveNumbers:
-        """Compute the numbers of all samples so far; for a finished decode, return the stored ones."""
+    def numbers(self) -> tuple[LineFit | None, LatencySummary | None]:
+        """Compute the fit and the latency of all samples so far; for a finished decode, return the stored ones."""
         if self._result is not None:
-            return LiveNumbers(self._result.fit, self._result.latency)
+            return self._result.fit, self._result.latency
         positions, step_ns = self._samples()
         # W and B of given depths are those of the whole run
         fit = None if getattr(self.settings, "depths", ()) else self._line(positions, step_ns)
-        return LiveNumbers(fit, summarize(positions, step_ns))
+        return fit, summarize(positions, step_ns)
 
     def _samples(self) -> tuple[Integers, Integers]:
         """Return the 1-based positions and the nanoseconds of every timed step so far."""

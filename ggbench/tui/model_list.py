@@ -41,7 +41,6 @@ class Section(enum.StrEnum):
 
     BEST = "best models"
     ADDED = "added by hand"
-    SERVERS = "servers"
     DISK = "on this disk"
     CATALOG = "catalog"
     HUB = "on the Hub"
@@ -68,11 +67,6 @@ class ModelEntry(msgspec.Struct, frozen=True):
     """The quant to go to; empty for the pick."""
 
     @property
-    def server(self) -> str | None:
-        """The base URL of an added server; None for anything else."""
-        return self.model if self.section is Section.SERVERS else None
-
-    @property
     def key(self) -> str:
         return f"{self.section.name}:{self.place or ''}:{self.title}:{self.model}"
 
@@ -87,23 +81,20 @@ class ModelEntry(msgspec.Struct, frozen=True):
 
     @property
     def needs_network(self) -> bool:
-        """Whether listing its quants needs the Hub or a server; they are listed once it is chosen."""
-        return self.section in (Section.HUB, Section.SERVERS)
+        """Whether listing its quants needs the Hub; they are listed once it is chosen."""
+        return self.section is Section.HUB
 
     def matches(self, text: str) -> bool:
         return has_words(f"{self.title} {self.model}", text)
 
 
-def list_models(
-    catalog: Catalog, local: Sequence[LocalModel], servers: Sequence[str] = ()
-) -> tuple[ModelEntry, ...]:
-    """List all models known without a Hub search, and the added servers.
+def list_models(catalog: Catalog, local: Sequence[LocalModel]) -> tuple[ModelEntry, ...]:
+    """List all models known without a Hub search.
 
     A section has them by family: those on this disk by name, those of the catalog by size. A model of the catalog that
     nobody published is listed as its twin, the only file that one can have.
     """
-    entries = [ModelEntry(Section.SERVERS, url, sanitize(url).removeprefix("http://")) for url in servers]
-    entries += _on_disk(local, sorted({model.family for model in catalog}, key=len, reverse=True))
+    entries = [*_on_disk(local, sorted({model.family for model in catalog}, key=len, reverse=True))]
     entries += [
         ModelEntry(Section.CATALOG, model.id, model.id, quants=model.quants, family=model.family)
         if model.repo

@@ -19,11 +19,10 @@ from ggbench.engines.contract import Engine, launch_engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.machine.host import default_threads
-from ggbench.models.added_places import typed_server
 from ggbench.models.reference import parse_model
-from ggbench.models.targets import Target, resolve, resolve_headers
+from ggbench.models.targets import Target, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
-from ggbench.sizing.plan_record import Budget, DeviceMemory, PlanRow
+from ggbench.sizing.plan_record import Budget, DeviceMemory
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
@@ -38,11 +37,8 @@ _MODELS_KEPT = 16
 class LibraryPlanner:
     """Sizes quants one by one and picks one of them. Methods may be called from any thread."""
 
-    def __init__(
-        self, hub: HubAccess, start: Callable[[], Engine] | None = None, *, api_key_env: str = ""
-    ) -> None:
-        """`start` starts an engine for the first plan; `api_key_env` names the variable with the servers' API key."""
-        self._api_key_env = api_key_env
+    def __init__(self, hub: HubAccess, start: Callable[[], Engine] | None = None) -> None:
+        """`start` starts an engine for the first plan."""
         self._hub, self._start = hub, start or (lambda: launch_engine(LlamaConfig()))
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
@@ -56,12 +52,8 @@ class LibraryPlanner:
         """Yield the candidates of each quant of a model as `decide.decide`, and return the pick. Close the
         generator to stop early.
 
-        Headers are cached until `forget`. A server's models are candidates without a plan, and none is picked. Raises
-        GgbenchError if no quant of the model can be planned, or when closed.
+        Headers are cached until `forget`. Raises GgbenchError if no quant of the model can be planned, or when closed.
         """
-        if typed_server(model) is not None:
-            yield from _served(model, self._api_key_env)
-            return None
         from ggbench.decisions.pick.decide import decide
         from ggbench.decisions.pick.models import Competitors, of_planned
 
@@ -138,20 +130,3 @@ class LibraryPlanner:
 def _to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
     loaded = setup_to_load(setup, budget)
     return msgspec.structs.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
-
-
-def _served(url: str, api_key_env: str) -> Iterator[tuple[Candidate, ...]]:
-    """Yield a candidate for each model of a server, with the server's data. Raises GgbenchError."""
-    for target in resolve(parse_model(url), api_key_env=api_key_env):
-        subject = target.subject
-        row = PlanRow(
-            subject.model,
-            subject.quant,
-            subject.source,
-            file_bytes=subject.file_bytes,
-            n_params=subject.n_params,
-            bpw=subject.bpw,
-            weight_bytes=subject.weight_bytes,
-            n_ctx_train=subject.n_ctx_train,
-        )
-        yield (Candidate(row, url, target.named[1]),)

@@ -27,11 +27,11 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     candidate: Candidate
     is_here: bool = False
-    """Whether its file is on this disk, or a server has it."""
+    """Whether its file is on this disk."""
     is_twin: bool = False
     """Whether ggbench has to write a twin to run it, as that was asked for, or nobody published the model."""
-    is_old: bool = False
-    """Whether it is of former needs, until it is planned for those of now."""
+    is_slow: bool = False
+    """Whether it answers more slowly than the workload's comfort asks, also at the upper end of its speed."""
     label: str = ""
     """Name in the table if several quants share one; printable."""
 
@@ -61,6 +61,8 @@ class QuantRow(msgspec.Struct, frozen=True):
 def _fits(row: QuantRow) -> str:
     if row.plan.outcome is not Outcome.COMPLETED:
         return f"{FITS_NOT} failed"
+    if row.plan.fits and row.is_slow:
+        return "! slow"
     return {None: "?", True: FITS, False: FITS_NOT}[row.plan.fits]
 
 

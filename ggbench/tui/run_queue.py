@@ -23,7 +23,6 @@ from ggbench.runs.experiment import Experiment, Job
 from ggbench.runs.progress import (
     Finished,
     ModelReady,
-    Pace,
     PointMeasured,
     Progress,
     SamplesTimed,
@@ -79,9 +78,6 @@ class RunQueue(WorkQueue[QueueItem]):
         """Those that have not started."""
         self._cancel = threading.Event()
         """Cancels the running job; each job has its own."""
-        self._context: RunContext | None = None
-        self.is_paused = False
-        """Whether decoding is paused and no job starts."""
         self._notified_at = 0.0
         self.live: LiveJob | None = None
         """The running job, or else the last one."""
@@ -104,13 +100,6 @@ class RunQueue(WorkQueue[QueueItem]):
                 self._items[item.id], self._jobs[item.id] = item, job
         self._wake()
 
-    def pause(self) -> None:
-        """Pause the decode between two steps, and start no other job."""
-        self._set_paused(True)
-
-    def resume(self) -> None:
-        self._set_paused(False)
-
     def stop(self, *item_ids: int) -> None:
         """Stop the job if it is running, keeping its measurements, and take those that wait out of the queue."""
         with self._changed:
@@ -125,19 +114,7 @@ class RunQueue(WorkQueue[QueueItem]):
     def _stop_work(self) -> None:
         self._cancel.set()
 
-    def _set_paused(self, is_paused: bool) -> None:
-        with self._changed:
-            self.is_paused = is_paused
-            if self._context is not None:
-                (self._context.hold.set if is_paused else self._context.hold.clear)()
-            if self.live is not None:
-                self.live.pace = Pace()
-            self._changed.notify_all()
-        self._report()
-
-    def _begin(self, waiting: QueueItem) -> QueueItem | None:
-        if self.is_paused:
-            return None
+    def _begin(self, waiting: QueueItem) -> QueueItem:
         self._cancel = threading.Event()
         return replace(waiting, state=WorkState.PREPARING)
 
@@ -150,10 +127,7 @@ class RunQueue(WorkQueue[QueueItem]):
                 store = stack.enter_context(self._open_store())
             except StoreError as error:
                 self.store_error = error
-            try:
-                self._run(item, store)
-            finally:
-                self._context = None
+            self._run(item, store)
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
         job = self._jobs.pop(item.id)  # with the headers of its files, which take several MB
@@ -167,10 +141,6 @@ class RunQueue(WorkQueue[QueueItem]):
         context = replace(
             self._run_context(store, job.experiment), cancel=self._cancel, show_reading=show_reading
         )
-        with self._changed:
-            self._context = context
-            if self.is_paused:
-                context.hold.set()
         with contextlib.closing(run_job(context, job)) as progress:
             for record in progress:
                 self._take(item, live, record)

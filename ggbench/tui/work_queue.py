@@ -49,7 +49,7 @@ class WorkState(enum.StrEnum):
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it is in progress or paused."""
+        """Whether it is in progress."""
         return self is not WorkState.WAITING and not self.is_over
 
 
@@ -113,8 +113,8 @@ class WorkQueue(Generic[Item]):
         """Process an item. Raises GgbenchError."""
 
     @abstractmethod
-    def _begin(self, waiting: Item) -> Item | None:
-        """Return the item in its first working state; None to start nothing. Called with the lock held."""
+    def _begin(self, waiting: Item) -> Item:
+        """Return the item in its first working state. Called with the lock held."""
 
     def _stop_work(self) -> None:
         """Stop the item in progress because the queue closes. Called with the lock held."""
@@ -146,8 +146,8 @@ class WorkQueue(Generic[Item]):
         with self._changed:
             while not self._is_closed:
                 waiting = next((item for item in self._items.values() if item.state is WorkState.WAITING), None)
-                if waiting is not None and (begun := self._begin(waiting)) is not None:
-                    self._items[begun.id] = begun
+                if waiting is not None:
+                    begun = self._items[waiting.id] = self._begin(waiting)
                     break
                 self._changed.wait()
             else:

@@ -20,7 +20,7 @@ from ggbench.runs.stored import read_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.work_queue import WorkState
 from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.driving import press
+from tests.fakes.driving import see
 from tests.fakes.engine import fake_rig
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import (  # noqa: F401 - fixtures
@@ -98,10 +98,10 @@ def test_it_waits_runs_and_is_read_in_the_tui(target: Target, app: GgbenchApp, d
         app.run_queue.add([_job(target, 2)])
         await queue.idle()
         assert app.run_queue.items[0].state is WorkState.DONE
-        shown = await press(app, pilot, "2")
+        shown = await see(app, pilot, "2")
         assert "turn 1" in shown
-        shown = await press(app, pilot, "3")
+        shown = await see(app, pilot, "3")
         assert "chat" in shown
-        assert "details: 2 turns, " in await press(app, pilot, "enter")
+        assert "details: 2 turns, " in await see(app, pilot, "enter")
 
     drive(app, steps, (300, 45))

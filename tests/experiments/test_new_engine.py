@@ -31,7 +31,7 @@ from ggbench.tui.work_queue import WorkState
 from tests.cli import validation
 from tests.cli.conftest import Run, ggbench  # noqa: F401 - a fixture
 from tests.fakes import engines as planted
-from tests.fakes.driving import press, words_of
+from tests.fakes.driving import press, see, words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import (  # noqa: F401 - fixtures
     Drive,
@@ -95,7 +95,7 @@ def test_its_model_is_measured_and_read_in_the_tui(installed: None, services: Se
         assert app.run_queue.items[0].state is WorkState.DONE
         await press(app, pilot, "3")
         assert "planted:tiny" in words_of(app)
-        page = await press(app, pilot, "enter", "w", "end")
+        page = await see(app, pilot, "enter", "w", "end")
         assert "Again" in page and "ggbench decode planted:tiny p1" in page
 
     drive(GgbenchApp(real), steps, (160, 80))

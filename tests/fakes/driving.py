@@ -27,6 +27,8 @@ from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.tui.widgets.runs_table import RunsTable
 
 LOOK_EVERY_S = 0.001
+NEED_16K = ("e", "down", *"16k", "enter")
+"""Keys of the Library that ask for another context, and so plan again."""
 
 
 async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
@@ -71,11 +73,16 @@ async def settle(app: App[Any], pilot: Pilot[None]) -> None:
         await pilot.pause()
 
 
-async def press(app: App[Any], pilot: Pilot[None], *keys: str) -> str:
-    """What is in view after these keys, each pressed when all has settled that the one before it began."""
+async def press(app: App[Any], pilot: Pilot[None], *keys: str) -> None:
+    """Press these keys, each when all has settled that the one before it began."""
     for key in keys:
         await pilot.press(key)
         await settle(app, pilot)
+
+
+async def see(app: App[Any], pilot: Pilot[None], *keys: str) -> str:
+    """What is in view after these keys; drawing it takes longer than most keys."""
+    await press(app, pilot, *keys)
     return words_of(app)
 
 
@@ -128,12 +135,18 @@ def said(app: App[Any]) -> str:
 
 async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int = 0) -> str:
     """Type the model's name and choose it, after those that match too."""
-    return await press(app, pilot, "slash", *model, "enter", *["j"] * n_before, "enter")
+    return await see(app, pilot, "slash", *model, "enter", *["j"] * n_before, "enter")
 
 
 async def ask(app: GgbenchApp, pilot: Pilot[None], kind: str) -> str:
-    """Open the dialog of a measurement, choose the experiment, and wait until its fields took the place of others."""
+    """Open the dialog of a measurement, and choose the experiment."""
     await press(app, pilot, "b")
+    await show_kind(app, pilot, kind)
+    return words_of(app)
+
+
+async def show_kind(app: GgbenchApp, pilot: Pilot[None], kind: str) -> None:
+    """Choose the experiment in the open dialog, and wait until its fields took the place of others."""
     dialog: Any = app.screen
     dialog.query_one("#what", Tabs).active = kind
     await settle(app, pilot)
@@ -142,7 +155,6 @@ async def ask(app: GgbenchApp, pilot: Pilot[None], kind: str) -> str:
     ]:
         await settle(app, pilot)
     assert dialog.query_one("#what", Tabs).active == kind
-    return words_of(app)
 
 
 def table(app: GgbenchApp) -> QuantsTable:

@@ -14,7 +14,7 @@ from ggbench import paths
 from ggbench.machine.bandwidth import known_bandwidth
 from ggbench.machine.host import default_threads
 from ggbench.models import published
-from ggbench.models.added_places import add_place, add_server, are_places_damaged
+from ggbench.models.added_places import add_place, are_places_damaged
 from ggbench.models.catalog import shipped_models_file
 from ggbench.runs.store.database import Store
 from scripts.llama_bench_pasted import read_pasted
@@ -145,7 +145,6 @@ def damaged_notes(n: int, draw: random.Random, folder: Path, model: Path) -> Tri
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document))
     add_place(model.parent)
-    add_server("http://127.0.0.1:9")
     places = paths.added_places_file()
     known = {path: path.read_bytes() for path in (*given, places, paths.machine_cache_file())}
     other = folder / "other"

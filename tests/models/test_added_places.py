@@ -9,14 +9,11 @@ from ggbench import paths
 from ggbench.errors import BadFile
 from ggbench.models.added_places import (
     add_place,
-    add_server,
     added_models,
     are_places_damaged,
     forget_place,
-    forget_server,
     is_local,
     remembered_places,
-    remembered_servers,
     typed_path,
 )
 from tests.fakes.model_stores import gguf_bytes
@@ -64,18 +61,6 @@ def test_an_added_folder_is_remembered_until_it_is_removed(tmp_path: Path) -> No
     forget_place(tmp_path / "models")
     assert added_models() == ()
     assert all(file.exists() for file in files)
-
-
-def test_places_and_servers_are_remembered_beside_each_other(tmp_path: Path) -> None:
-    place = put(tmp_path / "models/a-q8_0.gguf").parent
-    add_place(place)
-    for url in ("http://one:1", "http://two:2", "http://one:1"):
-        add_server(url)
-    forget_place(place)
-    assert (remembered_places(), remembered_servers()) == ((), ("http://one:1", "http://two:2"))
-    add_place(place)
-    forget_server("http://one:1")
-    assert (remembered_places(), remembered_servers()) == ((place,), ("http://two:2",))
 
 
 def test_no_file_is_listed_twice(tmp_path: Path) -> None:

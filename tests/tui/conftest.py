@@ -19,7 +19,6 @@ from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.planner import LibraryPlanner
-from ggbench.tui.screens.measure import Choices
 from ggbench.tui.screens.starting import StartScreen
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
@@ -73,15 +72,15 @@ def _parse_once(sheet: Stylesheet, css: str, **options: object) -> list[RuleSet]
 
 
 @pytest.fixture(autouse=True)
-def no_clock_looks_at_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test calls `watch_store` itself; a look at a time of its own would cancel a reading that the test waits for."""
+def no_clock_looks_at_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test has no terminal to lose."""
     monkeypatch.setattr("ggbench.tui.app._WATCH_EVERY_S", 3600.0)
 
 
 @pytest.fixture(autouse=True)
 def few_tokens_were_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the dialog of a measurement begin with a decode of few tokens, as if they were the last choice."""
-    monkeypatch.setattr(StartScreen, "choices", Choices("decode", texts={"decode": {"n_gen": "200"}}))
+    monkeypatch.setattr(StartScreen, "choices", {"decode": {"n_gen": "200"}})
 
 
 @pytest.fixture

@@ -11,16 +11,14 @@ from textual import events
 from textual.pilot import Pilot
 
 from ggbench.errors import BadFile, UnknownName
-from ggbench.models.added_places import add_place, added_models, remembered_places, remembered_servers
+from ggbench.models.added_places import add_place, added_models, remembered_places
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.host import Services
 from ggbench.tui.model_list import Section, list_models
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.widgets.models_pane import ModelsPane, ModelTree
-from tests.fakes.driving import press, said, settle, table, words_of
-from tests.fakes.endpoint import TestEndpoint
-from tests.fakes.endpoint_voices import AnyLength
+from tests.fakes.driving import NEED_16K, press, said, see, settle, table, words_of
 from tests.fakes.library import CATALOG, FakePlanner, local
 from tests.fakes.model_stores import gguf_bytes
 from tests.tui.conftest import Drive
@@ -114,11 +112,11 @@ def test_what_cannot_be_added_is_one_line(places: Services, tmp_path: Path, driv
         }.items():
             await press(app, pilot, "slash")
             field.value = str(tmp_path / name)
-            shown = await press(app, pilot, "enter")
+            shown = await see(app, pilot, "enter")
             assert f"✗ {tmp_path}"[:20] in shown or "✗ no such" in shown
             assert reason in " ".join(shown.split())
             assert field.value == str(tmp_path / name)
-        assert "✗" not in await press(app, pilot, "backspace")
+        assert "✗" not in await see(app, pilot, "backspace")
 
     drive(App(places), steps, (160, 24))
     assert remembered_places() == ()
@@ -159,7 +157,7 @@ def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakeP
                 return
             chosen = table(app).chosen
             assert chosen is not None and chosen.is_called(opens_quant)
-            await press(app, pilot, "up", "right_square_bracket")  # from then on the cursor is the user's
+            await press(app, pilot, "up", *NEED_16K)  # from then on the cursor is the user's
             assert table(app).chosen not in (None, chosen)
 
         drive(App(places, opens=opens, opens_quant=opens_quant), steps)
@@ -219,41 +217,12 @@ def test_only_a_twin_that_was_added_is_listed() -> None:
     assert [entry.section for entry in listed if entry.files] == [Section.ADDED]
 
 
-def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: FakePlanner, drive: Drive) -> None:
-    with TestEndpoint(AnyLength("llama_server")) as endpoint:
-
-        async def steps(app: App, pilot: Page) -> None:
-            named = ["servers", endpoint.url.removeprefix("http://")]
-            assert listed(app) == named  # by the command line
-            await press(app, pilot, "escape", "d", "enter", "slash")  # also from the quants
-            assert listed(app) == []
-            app.screen.query_one(ModelsPane).input.value = endpoint.url
-            await press(app, pilot, "enter")
-            assert listed(app) == named
-            await press(app, pilot, "escape", "d")
-            await pilot.press("slash")
-            app.screen.query_one(ModelsPane).input.value = f"{endpoint.url}/v1"
-            await settle(app, pilot)
-            assert listed(app) == [f"+ add {endpoint.url}/v1"]
-            await press(app, pilot, "enter")
-            assert listed(app) == named
-            assert (endpoint.url, ()) in [each[:2] for each in planner.asked]
-            assert remembered_servers() == (endpoint.url,)
-            await press(app, pilot, "escape", "d")
-            assert listed(app) == []
-
-        drive(App(places, opens=endpoint.url), steps)
-    assert remembered_servers() == ()
-
-
-def test_a_server_that_does_not_answer_is_not_added(places: Services, drive: Drive) -> None:
+def test_a_typed_server_is_for_the_command_line(places: Services, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await pilot.press("slash")
         app.screen.query_one(ModelsPane).input.value = "http://127.0.0.1:9"
         await settle(app, pilot)
         await press(app, pilot, "enter")
-        assert "cannot connect" in words_of(app)
-        assert app.screen.query_one(ModelsPane).input.value == "http://127.0.0.1:9"
+        assert "✗ this command needs a model file, not a server" in words_of(app)
 
     drive(App(places), steps)
-    assert remembered_servers() == ()

@@ -23,7 +23,7 @@ from ggbench.tui.host import Services
 from ggbench.tui.screens.forms import Choice, option_fields, options_form
 from ggbench.tui.screens.measure import Chosen, RunRequest
 from tests.cli.conftest import parse_words
-from tests.fakes.driving import ask, burst, click, message, press, said, settle, words_of
+from tests.fakes.driving import ask, burst, click, message, press, said, see, settle, show_kind, words_of
 from tests.fakes.jobs import FakeServices, Gate
 from tests.fakes.library import BUDGET, CATALOG, FakePlanner, local, plan_row, planned
 from tests.fakes.llama_server import install
@@ -65,13 +65,13 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         assert tuple(tab.id for tab in app.screen.query("#what Tab")) == kinds
         assert len(kinds) > 6
         assert " ".join(kinds) in in_dialog(words_of(app))
-        assert "Forecast a model's speed without its file" in in_dialog(await press(app, pilot, "up", "right"))
+        assert "Forecast a model's speed without its file" in in_dialog(await see(app, pilot, "up", "right"))
         assert app.screen.query_one("#what", Tabs).active == kinds[kinds.index("decode") + 1]
-        words = in_dialog(await press(app, pilot, "left"))
+        words = in_dialog(await see(app, pilot, "left"))
         assert "--n-gen 200 Number of tokens to decode --repeat 1 Measure N times" in words
         assert "⏎ start" in words
         assert "q8_0 -n 200" in words  # of the whole command
-        words = in_dialog(await press(app, pilot, "down"))
+        words = in_dialog(await see(app, pilot, "down"))
         assert "Number of tokens to decode, e.g. 1k" in words
 
     drive(here(), steps)
@@ -83,14 +83,14 @@ def test_the_dialog_says_where_what_and_how_much_is_measured(app: App, drive: Dr
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "space", "j", "space", "g", *"3090", "enter")
-        for kind in plugin_names("ggbench.experiments", "measure"):
-            assert "on this computer, not rtx-3090" in await ask(app, pilot, kind)
+        assert "2 quants of small-0.6b on this computer, not rtx-3090" in await see(app, pilot, "b")
+        kinds = plugin_names("ggbench.experiments", "measure")
+        for kind in (*kinds, "decode"):
+            await show_kind(app, pilot, kind)
             if kind != "speculate":  # which needs a draft
                 command, notes = message(app).splitlines()
                 assert notes.startswith("and so each of 2 quants")
                 parse_words(shlex.split(command)[1:])
-            await press(app, pilot, "escape")
-        await ask(app, pilot, "decode")
         app.screen.query_one("#n_gen", Input).value = "40k"
         app.screen.query_one("#repeat", Input).value = "600"
         await settle(app, pilot)
@@ -141,10 +141,10 @@ def test_drafts_that_only_a_server_makes_need_no_model_but_that_server(
     async def steps(app: App, pilot: Page) -> None:
         jobs = added(app, monkeypatch)
         await ask(app, pilot, "speculate")
-        assert "✗ speculate needs a draft model" in await press(app, pilot, "enter")
+        assert "✗ speculate needs a draft model" in await see(app, pilot, "enter")
         app.screen.query_one("#spec_type", Input).value = "ngram-simple"
         await settle(app, pilot)
-        assert "does not draft by ngram-simple" in await press(app, pilot, "enter")
+        assert "does not draft by ngram-simple" in await see(app, pilot, "enter")
         app.screen.query_one("#engine", Input).value = f"llama-server={install(tmp_path)}"
         await settle(app, pilot)
         await press(app, pilot, "enter")
@@ -197,26 +197,26 @@ def test_a_file_that_is_not_here_is_downloaded_or_measured_as_a_twin(
 
     async def steps(app: App, pilot: Page) -> None:
         jobs = added(app, monkeypatch)
-        words = in_dialog(await press(app, pilot, "b"))
+        words = in_dialog(await see(app, pilot, "b"))
         assert "file download ▼" in words
         assert "to download, or a twin" in words
-        assert "offline" in await press(app, pilot, "enter")
+        assert "offline" in await see(app, pilot, "enter")
         await press(app, pilot, *["down"] * 4, "right", "enter")
         assert [(job.target.provenance, job.settings) for job in jobs] == [("twin", DecodeSettings(200))]
         await press(app, pilot, "1")
         await ask(app, pilot, "quality")
         app.screen.query_one("#file", Choice).value = "twin now"
-        assert "is a twin: untrained weights have no quality" in in_dialog(await press(app, pilot, "enter"))
+        assert "is a twin: untrained weights have no quality" in in_dialog(await see(app, pilot, "enter"))
 
     drive(app, steps, (100, 30))
 
 
 def test_only_files_that_are_not_here_are_measured_as_twins(tiny_twin: Path, services: Services) -> None:
-    selection = [(str(tiny_twin), ("q8_0",)), ("small-0.6b", ("q8_0",))]
-    assert Chosen("2 quants", selection, (), LlamaConfig()).has_twins
     request = RunRequest(experiment_of("decode"), DecodeSettings(), LlamaConfig(), is_twin=True)
-    found = [target for each in selection for target in request.targets(services, *each, CATALOG)]
-    assert [target.path for target in found] == [tiny_twin, None]
+    for model, path in ((str(tiny_twin), tiny_twin), ("small-0.6b", None)):
+        selection = (model, ("q8_0",))
+        assert Chosen("q8_0", selection, (), LlamaConfig()).has_twins is (path is None)
+        assert [job.target.path for job in request.jobs(services, selection, CATALOG)] == [path]
 
 
 def test_a_run_started_during_another_waits_in_the_queue(
@@ -265,7 +265,7 @@ def test_what_is_refused_starts_nothing_and_is_gone_to(
         field = app.screen.query_one("#n_gen", Input)
         field.value = "1x"
         await settle(app, pilot)
-        assert "✗ --n-gen: '1x' is not a number of tokens" in in_dialog(await press(app, pilot, "enter"))
+        assert "✗ --n-gen: '1x' is not a number of tokens" in in_dialog(await see(app, pilot, "enter"))
         assert app.focused is field and not jobs
 
     drive(here(), steps)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec.structs
 import pytest
-from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -19,7 +18,7 @@ from ggbench.tui.host import Services
 from ggbench.tui.screens.forms import SettingsDialog, options_form
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.units import GIB
-from tests.fakes.driving import ask, press, said, settle, words_of
+from tests.fakes.driving import NEED_16K, ask, press, see, settle, words_of
 from tests.fakes.library import BUDGET, FakePlanner, budgets_of, local, plan_row, planned
 from tests.fakes.llama_server import install
 from tests.tui.conftest import Drive
@@ -91,21 +90,21 @@ def test_options_decide_plans_and_runs(
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter")
         assert "--memory-limit" not in words_of(app)
-        shown = await press(app, pilot, "o", *"12gib", "down", *"16k", "down", "right", "tab", "right")
-        shown = await press(app, pilot, "enter")
+        shown = await see(app, pilot, "o", *"12gib", "down", *"16k", "down", "right", "tab", "right")
+        shown = await see(app, pilot, "enter")
         assert isinstance(app.screen, LibraryScreen)
         assert app.setup == LlamaConfig(memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="bf16", type_v="bf16")
         assert "--n-ctx 16384 --type-k bf16 --type-v bf16 --memory-limit 12GiB" in shown
         assert budgets[-1] == app.setup
         assert planner.requests[-1].setup == app.setup
-        await press(app, pilot, "right_square_bracket", "b", "enter")
+        await press(app, pilot, *NEED_16K[:2], *"32k", "enter", "b", "enter")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=32_768)
         await press(app, pilot, "1")
         await ask(app, pilot, "maxctx")
         await press(app, pilot, "enter")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=None)
         assert jobs[-1].experiment.kind == "maxctx"
-        shown = await press(app, pilot, "1", "o", "ctrl+r", "enter")
+        shown = await see(app, pilot, "1", "o", "ctrl+r", "enter")
         assert app.setup == LlamaConfig()
         assert "--memory-limit" not in shown
         assert planner.requests[-1].setup == LlamaConfig()
@@ -120,7 +119,7 @@ def test_a_reserve_is_of_plans_alone(
 
     async def steps(app: App, pilot: Page) -> None:
         n_plans = len(planner.asked)
-        assert "'much' is not a size" in await press(app, pilot, "enter", "o", "up", *"much", "enter")
+        assert "'much' is not a size" in await see(app, pilot, "enter", "o", "up", *"much", "enter")
         await press(app, pilot, *["backspace"] * 4, *"2GiB", "enter")
         assert isinstance(app.screen, LibraryScreen)
         assert app.screen.memory.reserve == 2 * GIB and len(budgets) > 1 and len(planner.asked) > n_plans
@@ -128,7 +127,7 @@ def test_a_reserve_is_of_plans_alone(
         await press(app, pilot, "g", *"3060", "enter")
         assert app.screen.memory.reserve == 2 * GIB and app.screen.budget is not None
         assert app.screen.budget.devices[0].reserve_bytes == 2 * GIB
-        assert "2GiB" in await press(app, pilot, "o")
+        assert "2GiB" in await see(app, pilot, "o")
         await press(app, pilot, "ctrl+r", "enter")
         assert app.screen.memory.reserve is None
 
@@ -137,15 +136,15 @@ def test_a_reserve_is_of_plans_alone(
 
 def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "o", "down", *"much", "enter")
+        shown = await see(app, pilot, "o", "down", *"much", "enter")
         assert "✗ --n-ctx: 'much' is not a number of tokens" in shown
         assert isinstance(app.focused, Input)
         assert app.focused.id == "n_ctx"
-        assert "✗" not in await press(app, pilot, *["backspace"] * 4)
+        assert "✗" not in await see(app, pilot, *["backspace"] * 4)
         await press(app, pilot, "escape")
         assert app.setup == LlamaConfig()
         app.setup = msgspec.structs.replace(LlamaConfig(), flash_attn="off")
-        shown = await press(app, pilot, "o", "down", "down", "down", "left", "left", "left", "left", "enter")
+        shown = await see(app, pilot, "o", "down", "down", "down", "left", "left", "left", "left", "enter")
         assert "needs flash attention" in " ".join(shown.split())
         assert isinstance(app.screen, SettingsDialog)
 
@@ -163,7 +162,7 @@ def test_runs_of_a_kind_take_the_engine_of_their_dialog_until_another_is_given(
         await ask(app, pilot, "maxctx")
         app.screen.query_one("#engine", Input).value = "llama-server=/no"
         await settle(app, pilot)
-        shown = await press(app, pilot, "enter")
+        shown = await see(app, pilot, "enter")
         assert "✗ engine: --engine: /no was not found" in " ".join(shown.replace("│", " ").split())
         app.screen.query_one("#engine", Input).value = engine
         await press(app, pilot, "enter")
@@ -189,7 +188,7 @@ def test_a_search_says_that_it_fills_the_memory_and_takes_the_limit_of_the_optio
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter", "o", *"4g?")
-        assert "'4g?' is not a size" in await press(app, pilot, "enter")
+        assert "'4g?' is not a size" in await see(app, pilot, "enter")
         await press(app, pilot, "backspace", "enter")
         shown = " ".join((await ask(app, pilot, "maxctx")).replace("│", " ").split())
         assert "Without a memory limit it uses nearly all free memory" in shown
@@ -197,29 +196,3 @@ def test_a_search_says_that_it_fills_the_memory_and_takes_the_limit_of_the_optio
         assert jobs[-1].setup == LlamaConfig(memory_limit_bytes=4 * GIB)
 
     drive(app, steps)
-
-
-def test_a_pasted_command_fills_a_dialog(setups: tuple[App, list[LlamaConfig], list[Job]], drive: Drive) -> None:
-    """Whatever has the focus, and with a terminal's ends of lines; another text goes into its field."""
-    command = "llama-server -m a.gguf \\\r  -c 16384 -ctk q8_0 \\\r -ctv q8_0 -fa 1 --swa-full -np 1"
-
-    async def paste(app: App, pilot: Page, text: str) -> None:
-        app.post_message(events.Paste(text))
-        await settle(app, pilot)
-
-    async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, "o", "down")
-        await paste(app, pilot, "8k\nand more")
-        assert app.screen.query_one("#n_ctx", Input).value == "8k"
-        await paste(app, pilot, command)
-        assert said(app).startswith("from the command: --n-ctx 16384, ") and "--flash-attn on" in said(app)
-        await press(app, pilot, "enter")
-        wanted = LlamaConfig(n_ctx=16_384, type_k="q8_0", type_v="q8_0", flash_attn="on", swa_full=True)
-        assert app.setup == wanted
-        await press(app, pilot, "e")
-        await paste(app, pilot, command.replace("16384", "32768"))
-        await press(app, pilot, "enter")
-        library = app.screen
-        assert isinstance(library, LibraryScreen) and library.library.needs.given_n_ctx == 32_768
-
-    drive(setups[0], steps)

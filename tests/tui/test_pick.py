@@ -22,7 +22,7 @@ from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.screens.measure import RunRequest
 from ggbench.tui.widgets.answer_pane import AnswerPane
 from tests.fakes.candidates import candidate
-from tests.fakes.driving import check_snapshot, press, settle, table, words_of
+from tests.fakes.driving import check_snapshot, press, see, settle, table, words_of
 from tests.fakes.library import FakePlanner, local
 from tests.fakes.watched import WAIT_S
 from tests.tui.conftest import Drive
@@ -72,36 +72,33 @@ def test_the_pick_and_its_command_are_on_top_and_what_is_behind_them_a_key_away(
         words = words_of(app)
         run = "llama-server -hf maker/small-gguf:q4_k_m --no-mmproj -c 8192 -ngl 999 -np 1"
         assert "│ Run q4_k_m" in words and f"│ {run} " in words
-        assert "│ q8_0: llama-server -hf maker/small-gguf:q8_0 " in await press(
+        assert "│ q8_0: llama-server -hf maker/small-gguf:q8_0 " in await see(
             app, pilot, "tab", "j"
         )  # which `y` copies
         await press(app, pilot, "end")
-        why = await press(app, pilot, "w")
+        why = await see(app, pilot, "w")
         assert pane(app) == "why" and "chat: 13 turns, 6,713 tokens" in why
-        assert why.count(run) == 2
-        assert "Docker" in await press(app, pilot, "y")
-        await press(app, pilot, "enter")
+        assert why.count(run) == 1
+        await press(app, pilot, "y")
         assert app.clipboard == run  # and not of the quant where the cursor was
-        await press(app, pilot, "y", "down", "enter")
-        assert app.clipboard.startswith("[small-")
         await press(app, pilot, "escape")
         assert pane(app) == "" and table(app).has_focus
         await pilot.resize_terminal(200, 50)
         await settle(app, pilot)
-        assert pane(app) == "why" and "loss over speed" in words_of(app)
+        assert pane(app) == "why" and "loss [nats]" in words_of(app)
 
     drive(app, steps, (140, 34))
 
 
 def test_enter_shows_the_plan_of_a_quant_with_its_command(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "tab", "j", "enter")
+        words = await see(app, pilot, "tab", "j", "enter")
         assert pane(app) == "plan of q8_0" and "small-gguf:q8_0" in words
-        await press(app, pilot, "y", "enter")
+        await press(app, pilot, "y")
         assert app.clipboard.startswith("llama-server -hf maker/small-gguf:q8_0")
-        words = await press(app, pilot, "e", "down", *"4k", "enter")
+        words = await see(app, pilot, "e", "down", *"4k", "enter")
         assert "small-gguf:q8_0" in words
-        await press(app, pilot, "escape", "P", "y", "enter")
+        await press(app, pilot, "escape", "P", "y")
         assert ":q4_k_m" in app.clipboard
 
     drive(app, steps)
@@ -115,7 +112,7 @@ def test_nothing_is_copied_or_explained_before_the_pick_is_made(app: App, drive:
         assert "planning…" in words_of(app) and "llama-server" not in words_of(app)
         planner.opened.set()
         await settle(app, pilot)
-        assert "pick of small-0.6b for chat, 8,192 tokens" in await press(app, pilot, "P")
+        assert "pick of small-0.6b for chat, 8,192 tokens" in await see(app, pilot, "P")
 
     drive(app, steps)
 
@@ -123,17 +120,17 @@ def test_nothing_is_copied_or_explained_before_the_pick_is_made(app: App, drive:
 def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "e", "down", "down", *"fast")
-        assert "'fast' is not a number" in await press(app, pilot, "enter")
-        words = await press(app, pilot, *["backspace"] * 4, *"15", "enter")
+        assert "'fast' is not a number" in await see(app, pilot, "enter")
+        words = await see(app, pilot, *["backspace"] * 4, *"15", "enter")
         assert "for chat, 8,192 tokens, at least 15.0 tok/s" in words
         assert planner.requests[-1].needs == Needs(tok_s=15.0)
         await press(app, pilot, "w", "e", "right", "right")
         keys = ["down", "down", *["backspace"] * 2, "down", "down", "right", "enter"]
-        words = await press(app, pilot, *keys)
+        words = await see(app, pilot, *keys)
         assert planner.requests[-1].needs == Needs(known_sessions()["documents"], prefer="quality")
         assert "for documents, 32,768 tokens, prefers quality" in words
         assert "Run q8_0" not in words  # whose context is too short
-        words = await press(app, pilot, "escape", "e")
+        words = await see(app, pilot, "escape", "e")
         assert "documents" in words and "▼" in words
         await press(app, pilot, "space", "up", "enter", "escape")  # the list, where enter chooses
         for key in ("e", "down", *"40k", "down", *"15", "enter"):  # in a burst, before the dialog has opened
@@ -141,10 +138,10 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         await settle(app, pilot)
         needs = planner.requests[-1].needs
         assert (needs.given_n_ctx, needs.tok_s) == (40 << 10, 15.0)
-        words = await press(app, pilot, "e", "left", "enter")
+        words = await see(app, pilot, "e", "left", "enter")
         assert "for coding, 40,960 tokens, at least 15.0 tok/s" in words
         assert planner.requests[-1].needs.session.n_tokens == 40_920
-        words = await press(app, pilot, "e", "down", *["backspace"] * 5, *"16k")
+        words = await see(app, pilot, "e", "down")
         words = " ".join(words.replace("│", " ").split())
         assert "Empty: chat 8k, coding 64k, documents 32k." in words
 
@@ -155,7 +152,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
     app: App, drive: Drive, started: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]
 ) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "w", "b")
+        words = await see(app, pilot, "w", "b")
         assert "measure q4_k_m of small-0.6b" in words
         await press(app, pilot, "enter", "escape")  # as no jobs are made here, the dialog waits for them
         ((request, selection),) = started
@@ -182,7 +179,7 @@ def test_a_downloaded_file_and_a_run_renew_an_open_pick(
         app._screens["library"].post_message(ModelsChanged())
         await settle(app, pilot)
         assert planner.n_forgotten == 1
-        await press(app, pilot, "y", "enter")
+        await press(app, pilot, "y")
         assert app.clipboard.startswith("llama-server -m /cache/")
         await press(app, pilot, "2")
         n_asked = len(planner.asked)
@@ -201,7 +198,7 @@ def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlan
         words = await press(app, pilot, "w", "e", "down", "down", *"99", "enter")
         assert "q4_k_m comes nearest: it answers at 20.0 tok/s in a chat session" in " ".join(words.split())
         planner.errors["small-0.6b"] = BadFile("no quant can be planned", "take another model")
-        words = await press(app, pilot, "e", "right", "enter")
+        words = await see(app, pilot, "e", "right", "enter")
         assert "✗ no quant can be planned" in words
 
     drive(app, steps, (120, 36))

@@ -28,11 +28,8 @@ from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
-from ggbench.tui.host import Services
 from ggbench.tui.planner import LibraryPlanner
 from ggbench.units import GIB
-from tests.fakes.endpoint import TestEndpoint
-from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.engine import VERSIONS, FakeWorker
 
 BUDGET = Budget(host=DeviceMemory(HOST_DEVICE, 4 * GIB, GIB // 4, "this test", bandwidth=Bandwidth(20e9, "given")))
@@ -153,24 +150,6 @@ def test_a_deleted_file_is_reported_though_its_header_is_cached(
     with pytest.raises(BadFile):
         list(planner.decide(str(path), (), needing(512), None))
     planner.close()
-
-
-def test_the_models_of_a_server_are_candidates_without_a_plan(
-    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is asked with the key of the command line, here and where a run looks for its models."""
-    monkeypatch.setenv("MY_KEY", "s3cret")
-    with TestEndpoint(AnyLength("llama_server")) as endpoint:
-        planner = LibraryPlanner(offline, start, api_key_env="MY_KEY")
-        (found,), pick = decided(planner.decide(endpoint.url, (), needing(512), None))
-        (target,) = Services(offline, api_key_env="MY_KEY").resolve(endpoint.url)
-        assert {request.headers.get("Authorization") for request in endpoint.requests} == {"Bearer s3cret"}
-    assert target.subject.model == found.row.model
-    assert pick is None
-    assert found.selector == found.row.model
-    assert (found.row.provenance, found.row.fits, found.row.needed_bytes) == ("endpoint", None, None)
-    assert found.row.n_params is not None
-    assert not workers
 
 
 def test_the_worker_is_kept_until_it_has_to_be_another(

@@ -21,7 +21,7 @@ from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.widgets.models_pane import ModelTree
 from ggbench.tui.work_queue import PullQueue, WorkState
-from tests.fakes.driving import press, settle, words_of
+from tests.fakes.driving import press, see, settle, words_of
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.library import BUDGET, FakePlanner, plan_row, planned
 from tests.fakes.watched import WatchedQueue
@@ -155,9 +155,9 @@ async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
     models.move_cursor(next(node for node in models.lines.values() if node.data and "maker/" in node.data.title))
     await settle(app, pilot)
     n_pulls = len(app.pull_queue.items)
-    assert "enter: its quants" in await press(app, pilot, "p")  # and not those of the model before
+    assert "enter: its quants" in await see(app, pilot, "p")  # and not those of the model before
     assert len(app.pull_queue.items) == n_pulls
-    return await press(app, pilot, "enter")
+    return await see(app, pilot, "enter")
 
 
 def test_a_repo_is_found_pulled_and_then_on_this_disk(
@@ -172,8 +172,8 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
         queue = WatchedQueue(app.pull_queue)
         await press(app, pilot, "p")
         await queue.idle()
-        assert "✓ maker/tiny-gguf q8_0" in await press(app, pilot, "2")
-        shown = await press(app, pilot, "1")
+        assert "✓ maker/tiny-gguf q8_0" in await see(app, pilot, "2")
+        shown = await see(app, pilot, "1")
         assert "on this disk" in shown
         models = app.screen.query_one(ModelTree)
         assert list(models.lines)[-1] == "search"

@@ -19,7 +19,7 @@ from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from tests.fakes.candidates import expected
-from tests.fakes.driving import ask, press, words_of
+from tests.fakes.driving import ask, press, see, words_of
 from tests.fakes.hub import TestHub
 from tests.fakes.jobs import FakeServices, scored
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
@@ -93,7 +93,7 @@ def test_bad_input_is_a_message(library: App, drive: Drive, keys: list[str], mes
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter")
         await ask(app, pilot, "quality")
-        shown = await press(app, pilot, *keys, "enter")
+        shown = await see(app, pilot, *keys, "enter")
         assert message in shown
         assert app.focused is app.screen.query("#lines Input")[keys.count("down") - 1]
         assert not app.run_queue.items
@@ -110,7 +110,7 @@ def test_a_run_is_watched_chunk_by_chunk(
     async def steps(app: App, pilot: Page) -> None:
         app.run_queue.add(scored(folder, text))
         await asyncio.to_thread(scattered.reached.wait, 60)
-        shown = await press(app, pilot, "2")
+        shown = await see(app, pilot, "2")
         assert "56%" in shown and " left" in shown and "PPL " in shown
         scattered.opened.set()
 
@@ -126,11 +126,11 @@ def test_scored_runs_are_listed_opened_and_compared(
         queue = WatchedQueue(app.run_queue)
         app.run_queue.add(3 * scored(folder, text))
         await queue.idle()
-        shown = await press(app, pilot, "3")
+        shown = await see(app, pilot, "3")
         assert sum(" PPL " in line for line in shown.splitlines()) == 3
-        shown = await press(app, pilot, "enter")
+        shown = await see(app, pilot, "enter")
         assert "100 chunks" in shown
-        shown = await press(app, pilot, "escape", "j", "space", "j", "space", "c")
+        shown = await see(app, pilot, "escape", "j", "space", "j", "space", "c")
         assert "better in KLD" in shown
         await press(app, pilot, "escape", "k", "k", "space", "j", "j", "space", "c")
         assert "runs 2 with 3" in words_of(app)

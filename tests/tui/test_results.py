@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec.structs
 import pytest
+from textual.events import AppFocus
 from textual.pilot import Pilot
 from textual.widgets import Input, Label
 from textual.worker import WorkerFailed
@@ -19,12 +20,23 @@ from ggbench.runs.stored import listed_run
 from ggbench.text import has_words
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
-from ggbench.tui.screens.results import ResultsScreen
+from ggbench.tui.screens.results import OpenedRuns, ResultsScreen
 from ggbench.tui.stored_runs import job_again, read_runs
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.opened_runs import OpenedRuns
 from ggbench.tui.widgets.runs_table import RunsTable
-from tests.fakes.driving import burst, check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
+from tests.fakes.driving import (
+    burst,
+    check_snapshot,
+    chosen,
+    message,
+    press,
+    runs_table,
+    said,
+    see,
+    settle,
+    shown,
+    words_of,
+)
 from tests.fakes.measured import put_run, start
 from tests.tui.conftest import Drive, Look
 
@@ -73,7 +85,7 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
         assert shown(app) == [4, 3, 2, 1]
         assert not app.screen.query_one("#filter", Input).display
         assert "1 marked" in words_of(app)
-        assert "marked" not in await press(app, pilot, "escape")
+        assert "marked" not in await see(app, pilot, "escape")
 
     look(steps)
 
@@ -118,7 +130,7 @@ def test_names_cannot_steer_the_screen(look: Look, path: Path) -> None:
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "[red][31mx[/]" in words_of(app)
-        assert "Delete run 1 ([red][31mx[/]" in await press(app, pilot, "d")
+        assert "Delete run 1 ([red][31mx[/]" in await see(app, pilot, "d")
         await press(app, pilot, "n", "enter")
         assert "[red][31mx[/]" in words_of(app)
 
@@ -195,12 +207,12 @@ def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
     look(steps)
 
 
-def test_what_another_process_stores_is_shown_without_a_key(look: Look, filled: Path) -> None:
-    """A run that begins, ends or is deleted elsewhere; samples alone read nothing again."""
+def test_what_another_process_stored_is_shown_when_the_terminal_has_the_focus_again(look: Look, filled: Path) -> None:
+    """A run that begins, ends or is deleted elsewhere."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         async def look_again() -> list[int]:
-            app.watch_store()
+            app.post_message(AppFocus())
             await settle(app, pilot)
             return shown(app)
 
@@ -208,9 +220,6 @@ def test_what_another_process_stores_is_shown_without_a_key(look: Look, filled: 
             run_id = store.begin(start(quant="q2_k"))
             assert await look_again() == [5, 4, 3, 2, 1]
             assert "running" in rows_of(app)[0]
-            store.append_samples(run_id, "decode/p25/b1/r0", 26, [10_000_000] * 9)
-            await look_again()
-            assert runs_table(app).runs[0].stored.n_samples == 0
             store.finish(run_id, listed_run(store.load_run(1)))
             await look_again()
             assert "completed" in rows_of(app)[0]
@@ -255,12 +264,12 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
         await press(app, pilot, "end", "enter")
         assert opened(app) == [1]
         assert "run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
-        assert "Model" in await press(app, pilot, "w")
-        assert "Model" not in await press(app, pilot, "w")
+        assert "Model" in await see(app, pilot, "w")
+        assert "Model" not in await see(app, pilot, "w")
         app.screen.query_one(CurvesPlot).focus()
-        whole = await press(app, pilot, "0")
-        assert await press(app, pilot, "+") != whole
-        assert await press(app, pilot, "0") == whole
+        whole = await see(app, pilot, "0")
+        assert await see(app, pilot, "+") != whole
+        assert await see(app, pilot, "0") == whole
         await press(app, pilot, "escape", "k", "enter")
         assert "out of memory" in words_of(app)
 
@@ -295,7 +304,7 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         text = words_of(app)
         assert "runs 1 with 3" in text and not message(app)
         assert "one run each, not a verdict" in text
-        assert len((await press(app, pilot, "w")).split()) > 30
+        assert len((await see(app, pilot, "w")).split()) > 30
         await press(app, pilot, "y")
         assert "| speed tok/s |" in app.clipboard
         await press(app, pilot, "escape")
@@ -310,10 +319,10 @@ def test_repeated_runs_are_compared_by_their_means(look: Look, path: Path) -> No
             put_run(store, start(quant=quant), b_ms, n_gen=300)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        words = " ".join((await press(app, pilot, *["space", "j"] * 4, "c")).split())
+        words = " ".join((await see(app, pilot, *["space", "j"] * 4, "c")).split())
         assert "runs 1, 3 with 2, 4" in words
         await press(app, pilot, "escape", "space", "k", "space", "home", "j")  # runs 3 and 4 are left
-        words = " ".join((await press(app, pilot, "c")).split())
+        words = " ".join((await see(app, pilot, "c")).split())
         assert "runs 3 with 4" in words
         await press(app, pilot, "b")
         question = str(app.screen.query_one(Label).content)
@@ -364,7 +373,7 @@ def test_the_command_is_copied_and_shown(
             put_run(store, start(command="ggbench bench other"), n_gen=30)
         await press(app, pilot, "r", "home", "space", "j", "space", "y")
         assert app.clipboard == "ggbench bench other\nggbench bench 'a [b]model' rm -rf x"
-        assert message(app).splitlines()[1:] == app.clipboard.splitlines()
+        assert "copied ggbench bench other" in said(app)
 
     look(steps)
 

@@ -131,18 +131,13 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
     drive(services, steps)
 
 
-def test_keys_pause_and_stop(target: Target, tmp_path: Path) -> None:
+def test_keys_stop(target: Target, tmp_path: Path) -> None:
     gates = Gate(), Gate()
     services = FakeServices(tmp_path, [gate.answer for gate in gates])
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(decodes([target] * 4, 1000))
         await asyncio.to_thread(gates[0].reached.wait, 60)
-        await pilot.press("space")
-        assert services.rigs[0].hold.is_set()
-        assert lines_of(host)[0].startswith("‖")
-        await pilot.press("space")
-        assert not services.rigs[0].hold.is_set()
         await pilot.press("down", "d", "up")
         assert lines_of(host)[1].startswith("–")
         await pilot.press("d")
@@ -159,8 +154,6 @@ def test_keys_pause_and_stop(target: Target, tmp_path: Path) -> None:
         assert [line[0] for line in lines_of(host)] == ["–"] * 4
         assert "  stopped, 9" in lines_of(host)[0]
         assert lines_of(host)[3].endswith("  stopped")
-        await pilot.press("space")  # nothing is left to pause
-        assert not host.run_queue.is_paused
 
     drive(services, steps)
 
@@ -232,7 +225,7 @@ def test_names_cannot_steer_the_terminal() -> None:
         Subject(model="a\x1b[2Jb", quant="q8_0", source="file"), "decode", id=0, state=WorkState.FAILED,
         reason="no\x1b]0;title\x07 luck",
     )  # fmt: skip
-    assert queue_lines([item], {}, is_paused=False) == ["✗   a[2Jb q8_0  decode  no]0;title luck"]
+    assert queue_lines([item], {}) == ["✗   a[2Jb q8_0  decode  no]0;title luck"]
 
 
 class _ListApp(App[None]):
@@ -264,7 +257,7 @@ def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
 
             async def run(current: int) -> int | None:
                 items = _items(current)
-                shown.show(items, queue_lines(items, {}, is_paused=False))
+                shown.show(items, queue_lines(items, {}))
                 await settle(app, pilot)
                 return shown.highlighted
 
@@ -366,12 +359,12 @@ def test_a_job_that_ended_shows_what_is_stored() -> None:
     fit = LineFit(1000, 201.0, (199.0, 203.0), 9.9, (9.8, 10.0))
     result = DecodeResult(n_prompt=25, n_gen=1000, fit=fit, latency=LatencySummary(11.0, 13.0, 90.0))
     live.take(Finished(Run(head=head, outcome=Outcome.COMPLETED, result=result)))
-    assert (live.numbers().fit, live.numbers().latency) == (fit, result.latency)
+    assert live.numbers() == (fit, result.latency)
 
 
 def test_files_and_kv_types_of_one_quant_are_told_apart_in_the_queue() -> None:
     def names(*items: QueueItem) -> list[str]:
-        return [each[4:].split("  ")[0] for each in queue_lines(items, {}, is_paused=False)]
+        return [each[4:].split("  ")[0] for each in queue_lines(items, {})]
 
     subject, other = (Subject(model="m", quant=quant, source="file") for quant in ("q4_1", "q2_k"))
     quantized = LlamaConfig(type_k="q8_0", type_v="q8_0")
@@ -397,10 +390,10 @@ def test_numbers_of_every_state_fit_their_column() -> None:
     for state in WorkState:
         for kind in ("decode", "maxctx"):
             item = QueueItem(subject, kind, id=0, state=state, run=run)
-            assert max(map(len, number_lines(live, item, is_paused=True))) <= 30, state
+            assert max(map(len, number_lines(live, item))) <= 30, state
     live.reading = msgspec.structs.replace(READING, others_share=0.7)
     item = QueueItem(subject, "decode", id=0, state=WorkState.DECODING)
-    assert {"! others 70 % of CPU", "  throttled: sw_power_cap"} <= set(number_lines(live, item, is_paused=False))
+    assert {"! others 70 % of CPU", "  throttled: sw_power_cap"} <= set(number_lines(live, item))
 
 
 def test_what_was_measured_and_what_is_being_done_is_listed() -> None:

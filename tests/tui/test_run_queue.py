@@ -85,22 +85,6 @@ def test_all_are_stopped(target: Target, tmp_path: Path) -> None:
         assert watched.queue.items[2].state is WorkState.DONE
 
 
-def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_path: Path) -> None:
-    gate, services = Gate(), FakeServices(tmp_path)
-    services.answers.append(gate.answer)
-    with watched_runs(services) as watched:
-        watched.queue.add(decodes([target, target], 1000))
-        assert gate.reached.wait(60)
-        watched.queue.pause()
-        assert services.rigs[0].hold.is_set()
-        gate.opened.set()  # this worker does not look at the event: its job ends, and the next one has to wait
-        watched.wait(lambda queue: queue.items[0].state is WorkState.DONE)
-        assert watched.queue.items[1].state is WorkState.WAITING
-        watched.queue.resume()
-        watched.wait(is_done)
-    assert not services.rigs[1].hold.is_set()
-
-
 def test_a_search_that_is_stopped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:
     asked, stopped = threading.Event(), threading.Event()
 
@@ -129,7 +113,7 @@ def test_a_search_that_is_stopped_knows_nothing_of_what_it_was_asking(target: Ta
     assert found.probes[-1].outcome is Outcome.CANCELLED
     assert doing == "n_ctx 4,096: allocating" and not live.doing
     assert live.points[-1].startswith("n_ctx 4,096")
-    assert queue_lines([item], {}, is_paused=False)[0].endswith("  stopped")
+    assert queue_lines([item], {})[0].endswith("  stopped")
 
 
 def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path: Path) -> None:
@@ -184,16 +168,12 @@ def test_close_ends_the_worker_and_the_thread(target: Target, tmp_path: Path) ->
 
 
 def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path) -> None:
-    """Each ends in its run, which the store has; a paused queue may be stopped without resuming it."""
+    """Each ends in its run, which the store has."""
     services = FakeServices(tmp_path)
     with watched_runs(services) as watched:
         watched.queue.add(decodes([target, target], 500))
         watched.wait(is_done)
         items = watched.queue.items
-        watched.queue.pause()
-        watched.queue.add(decodes([target], 100))
-        watched.queue.stop(2)
-        watched.wait(is_done)
     assert [item.state for item in items] == [WorkState.DONE] * 2
     with services.open_store() as store:
         kept = [read_run(store, store.load_run(item.run_id or 0)) for item in items]

@@ -30,7 +30,7 @@ from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.work_queue import PullItem, WorkState
 from tests.fakes.candidates import measured_loss, session_of
-from tests.fakes.driving import ask, check_snapshot, press, settle
+from tests.fakes.driving import NEED_16K, ask, check_snapshot, press, settle
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
@@ -69,7 +69,7 @@ def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"
         await press(app, pilot, *["j"] * 3, "enter")
-        await press(app, pilot, "space", "j", "j", "space", "j", "right_square_bracket")
+        await press(app, pilot, "space", "j", "j", "space", "j", *NEED_16K)
         check_snapshot(app, "library")
         await pilot.resize_terminal(120, 36)
         await settle(app, pilot)

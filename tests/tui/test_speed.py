@@ -18,7 +18,7 @@ from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
-from tests.fakes.driving import ask, press
+from tests.fakes.driving import ask, press, see
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices
 from tests.fakes.watched import WAIT_S, WatchedQueue
@@ -43,9 +43,9 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "slash", *"unpub", "enter", "enter")
         await ask(app, pilot, "speed")
-        shown = await press(app, pilot, "down", *"1,2k", "down", *"64", "down", *"1,300", "enter")
+        shown = await see(app, pilot, "down", *"1,2k", "down", *"64", "down", *"1,300", "enter")
         assert "✗ a batch of 300 sequences is more than llama.cpp supports" in shown
-        shown = await press(app, pilot, *["backspace"] * 3, "x", "enter")
+        shown = await see(app, pilot, *["backspace"] * 3, "x", "enter")
         assert "✗ --parallel: '1,x' is not a list of batch sizes" in shown
         await press(app, pilot, "backspace", "8", "enter")
         assert asked[0].settings == SpeedSettings((1, 2048), 64, (1, 8))
@@ -72,14 +72,14 @@ def test_a_grid_is_watched_and_compared(tiny_twin: Path, app: App, jobs: FakeSer
         queue = WatchedQueue(app.run_queue)
         app.run_queue.add(2 * speeds(resolve(parse_model(str(tiny_twin)))))
         await asyncio.to_thread(reached.wait, WAIT_S)
-        shown = await press(app, pilot, "2")
+        shown = await see(app, pilot, "2")
         assert "24 of 32 tokens" in shown
         assert "W, B" not in shown
         opened.set()
         await queue.idle()
-        shown = await press(app, pilot, "3")
+        shown = await see(app, pilot, "3")
         assert "Qwen2.5 14.5 tok/s" in shown
-        shown = await press(app, pilot, "space", "j", "space", "c")
+        shown = await see(app, pilot, "space", "j", "space", "c")
         assert "runs 1 with 2" in shown
 
     drive(app, steps, (150, 50))
@@ -99,7 +99,7 @@ def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pyt
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "slash", *"unpub", "enter", "enter")
         await ask(app, pilot, "tune")
-        shown = await press(app, pilot, "down", *"0,4k", "down", "down", *"5x", "enter")
+        shown = await see(app, pilot, "down", *"0,4k", "down", "down", *"5x", "enter")
         assert "✗" in shown
         await press(app, pilot, "backspace", "m", "enter")
         assert asked[0].settings == TuneSettings((0, 4096), "decode", 300.0)

@@ -13,7 +13,7 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.events import Click, DescendantFocus, Key
+from textual.events import Click, Key
 from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Label, Static
@@ -80,18 +80,12 @@ class ConfirmScreen(Dialog[bool]):
         self.AUTO_FOCUS = "#yes" if is_harmless else "#no"  # type: ignore[misc]
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
+        with Vertical(classes="dialog") as sheet:
+            sheet.border_subtitle = key_links("⏎ choose · ← → change")
             yield Label(self._question, markup=False)
             with Horizontal():
                 yield Button(f"{self._yes_label} (y)", id="yes", variant="primary", compact=True)
                 yield Button("No (n, esc)", id="no", compact=True)
-
-    @on(DescendantFocus)
-    def _say_what_enter_does(self) -> None:
-        is_yes = self.focused is not None and self.focused.id == "yes"
-        self.query_one(".dialog").border_subtitle = key_links(
-            f"⏎ {self._yes_label if is_yes else 'No'} · ← → change"
-        )
 
     @on(Button.Pressed)
     def _answer_with_button(self, event: Button.Pressed) -> None:

@@ -18,18 +18,17 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.events import DescendantFocus, Paste
+from textual.events import DescendantFocus
 from textual.widgets import Input, Label, Select, Static, Switch
 
 from ggbench.commands.budget_options import BudgetOptions
 from ggbench.decisions.pick.needs import Needs, Preference
-from ggbench.engines.llama.command_line import parse_command
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.expect.loss import NOTICED_LOSS
 from ggbench.expect.sessions import known_sessions
 from ggbench.fields import Option, defaults_of, options_of
-from ggbench.text import in_words, sanitize
+from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
 from ggbench.tui.widgets.bars import key_links
 from ggbench.units import format_count, format_length, parse_tokens
@@ -74,8 +73,6 @@ class Form(msgspec.Struct, frozen=True):
     about: str
     fields: tuple[FormField, ...]
     defaults: tuple[msgspec.Struct, ...]
-    check: Callable[..., None]
-    """Raise UsageError if values of the records conflict."""
 
 
 def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[FormField, ...]:
@@ -156,7 +153,7 @@ def options_form() -> Form:
     """Return the form of the options and of the reserve, which runs have none of; made on first use."""
     fields = (*option_fields(LlamaConfig, _OPTIONS), *option_fields(BudgetOptions, ("reserve",)))
     defaults = LlamaConfig(), BudgetOptions()
-    return Form("Options of plans and runs", "", fields, defaults, lambda setup, _memory: setup.check())
+    return Form("Options of plans and runs", "", fields, defaults)
 
 
 _CONTEXTS = ", ".join(f"{name} {format_length(each.n_ctx)}" for name, each in known_sessions().items())
@@ -173,7 +170,6 @@ PICK = Form(
         FormField("prefer", "prefer", "what decides", choices=_same(get_args(Preference))),
     ),
     (Needs(),),
-    lambda _: None,
 )
 # fmt: on
 
@@ -196,15 +192,6 @@ class Choice(Select[str], inherit_bindings=False):
     def action_step(self, steps: int) -> None:
         index = self._choices.index(str(self.value)) + steps
         self.value = self._choices[index % len(self._choices)]
-
-
-class Entry(Input):
-    """Textual's Input, but for a pasted command, which is the dialog's: it would keep the first line."""
-
-    def _on_paste(self, event: Paste) -> None:
-        assert isinstance(self.screen, FormDialog)
-        if self.screen.take_command(event):
-            event.prevent_default()
 
 
 Editor: TypeAlias = Input | Choice | Switch
@@ -253,7 +240,7 @@ class FormDialog(Dialog[Answer]):
         elif field.choices:
             editor = Choice(tuple(field.choices), text, id=field.name)
         else:
-            editor = Entry(text, placeholder=field.placeholder, id=field.name, compact=True)
+            editor = Input(text, placeholder=field.placeholder, id=field.name, compact=True)
         name = Label(field.label, classes="label", markup=False)
         return Horizontal(
             name, editor, Static(field.unset, classes="unset", markup=False), id=f"line_{field.name}"
@@ -315,26 +302,6 @@ class FormDialog(Dialog[Answer]):
         except UsageError as error:
             self.refuse(error)
 
-    @on(Paste)
-    def take_command(self, event: Paste) -> bool:
-        """Fill the fields from a pasted llama-server command; False for another text, or if it gives none of them.
-
-        Terminals paste a line's end as a carriage return.
-        """
-        try:
-            given = parse_command("\n".join(event.text.splitlines())).settings
-        except UsageError:
-            return False
-        texts = [(field, given.get(field.name.removeprefix("given_"), "")) for field in self.fields]
-        found = [(field, text) for field, text in texts if text in (field.choices or (text,)) and text]
-        for field, text in found:
-            write_text(self.editor(field), text)
-        if found:
-            event.stop()
-            filled = in_words([f"{field.label} {text}" for field, text in found])
-            self.notify(f"from the command: {filled}", markup=False)
-        return bool(found)
-
     @on(DescendantFocus)
     def explain(self) -> None:
         """Explain the focused field."""
@@ -368,8 +335,10 @@ class SettingsDialog(FormDialog[tuple[Any, ...] | None]):
         names, records = {field.name for field in self.fields}, []
         for record, default in zip(self._records, self.form.defaults, strict=True):
             own = names.intersection(record.__struct_fields__)
-            records.append(replace(record, **{name: given.get(name, getattr(default, name)) for name in own}))
-        self.form.check(*records)
+            filled = replace(record, **{name: given.get(name, getattr(default, name)) for name in own})
+            if isinstance(filled, LlamaConfig):
+                filled.check()
+            records.append(filled)
         return tuple(records)
 
     def action_reset(self) -> None:

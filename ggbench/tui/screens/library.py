@@ -15,21 +15,20 @@ from textual.widgets import Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.errors import GgbenchError
-from ggbench.models.added_places import remembered_servers, typed_server
 from ggbench.show.answer import Answer
+from ggbench.sizing.budget import with_main_memory
 from ggbench.tui.host import ModelsChanged, host_of
-from ggbench.tui.library import quants_on_disk
+from ggbench.tui.library import pick_in_brief, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, best_models, list_models
 from ggbench.tui.screens.starting import StartScreen
 from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TopLine, key_links, put
 from ggbench.tui.widgets.models_pane import ModelsPane
-from ggbench.tui.widgets.quant_panels import LossSpeedPlot, MemoryPanel
+from ggbench.tui.widgets.quant_panels import MemoryPanel, losses_over_speeds
 from ggbench.tui.widgets.quants_table import QuantsTable
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.record import Pick
-    from ggbench.decisions.pick.run_commands import RunSettings
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
     from ggbench.sizing.plan_record import Budget
@@ -38,7 +37,9 @@ if TYPE_CHECKING:
 
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
-_FIRST_STEP = "Open a model with enter; / filters, adds a folder or searches the Hub."
+_FIRST_STEP = (
+    "Looking for the best model here; open any with enter. / filters, adds a folder or searches the Hub."
+)
 
 
 class LibraryScreen(StartScreen):
@@ -48,12 +49,11 @@ class LibraryScreen(StartScreen):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012 - Textual's
     HELP = """Quants are planned before any download, each run in the best way for your needs; the pick is first.
 
-★  the pick; ● is marked, dim misses a need, or is still of former needs
+★  the pick; ● is marked, dim misses a need
 ~  estimated, ! of a disturbed run, — unknown: b measures it
 ↓  its download; a model that is not here can also be measured as a twin: a file of its shape, with random weights
 
-A path or the URL of a server in the filter is added to the list; with an API key, start as:
-ggbench tui --api-key-env VARIABLE."""
+A path in the filter is added to the list. The command line also measures servers: ggbench help decode."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w,P", "why", "Why", tooltip="The pick with its alternatives, and what is behind it"),
         Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
@@ -61,8 +61,6 @@ ggbench tui --api-key-env VARIABLE."""
         Binding("b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one"),
         Binding("y", "copy", "Copy", tooltip="Copy what runs the quant as planned"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
-        Binding("[", "change_n_ctx(-1)", "Less context", tooltip="Need half the context"),
-        Binding("]", "change_n_ctx(1)", "More context", tooltip="Need twice the context"),
         Binding("/", "filter", "Filter", tooltip="Filter the models, add a path, search the Hub"),
         Binding("g", "choose_memory", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
         Binding(
@@ -77,6 +75,8 @@ ggbench tui --api-key-env VARIABLE."""
         super().__init__()
         self._planned: str | None = None
         """The quant whose plan is in place of the pick's answer."""
+        self._best: Pick | None = None
+        """That among the current models, which is named until one is chosen."""
 
     def compose(self) -> ComposeResult:
         yield TopLine("library")
@@ -88,7 +88,6 @@ ggbench tui --api-key-env VARIABLE."""
             with Vertical(id="right"):
                 yield QuantsTable(id="quants")
                 with Horizontal(id="charts"):
-                    yield LossSpeedPlot(classes="panel")
                     yield MemoryPanel(classes="panel")
             yield AnswerPane(Answer(""), why=True)
         yield StatusMessage(id="message")
@@ -102,9 +101,7 @@ ggbench tui --api-key-env VARIABLE."""
         self.show_status()
         self.read_machine()
         opens = host_of(self).opens
-        if isinstance(opens, str) and typed_server(opens) is not None:
-            self._left.enter(opens)
-        elif opens is not None:
+        if opens is not None:
             self._left.open(opens)
         self._read_models()
 
@@ -114,18 +111,18 @@ ggbench tui --api-key-env VARIABLE."""
         services, is_first = host_of(self).services, self.catalog is None
 
         def read() -> Iterator[tuple[Catalog, Sequence[ModelEntry], Sequence[LocalModel] | None]]:
-            catalog, servers = services.load_catalog(), remembered_servers()
+            catalog = services.load_catalog()
             if is_first:
-                yield catalog, list_models(catalog, (), servers), None
+                yield catalog, list_models(catalog, ()), None
             local = services.local_models()
-            yield catalog, list_models(catalog, local, servers), local
+            yield catalog, list_models(catalog, local), local
 
         def take(read: tuple[Catalog, Sequence[ModelEntry], Sequence[LocalModel] | None]) -> None:
             self.catalog, listed, local = read
             if local is not None:
                 has_arrived = self.library.update(quants_on_disk(local, self.catalog))
-                if has_arrived and self.machine is not None:
-                    self.machine.planner.forget()  # the files found before the download
+                if has_arrived and self.planner is not None:
+                    self.planner.forget()  # the files found before the download
                     self.forget_best()
                     self.plan_when_shown()
             self.show_rows()
@@ -161,7 +158,9 @@ ggbench tui --api-key-env VARIABLE."""
         self.show_status()
 
     def show_best(self, pick: Pick | None) -> None:
+        self._best = pick
         self._left.show_best(best_models(pick) if pick is not None else ())
+        self.show_status()
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
@@ -229,22 +228,13 @@ ggbench tui --api-key-env VARIABLE."""
         elif library.pick is None:
             pane.show(Answer(""))
         else:
-            pane.show(self._pick_answer(library.pick, budget))
+            pane.show(_behind(library.pick, budget))
 
     def _plan_answer(self, row: QuantRow, budget: Budget) -> Answer:
         from ggbench.show.plan import plan_answer
         from ggbench.sizing.plan_record import EnginePlan
 
         return replace(plan_answer(EnginePlan(budget, (row.plan,), {})), command=self._command_of(row))
-
-    def _pick_answer(self, pick: Pick, budget: Budget) -> Answer:
-        from ggbench.decisions.pick.sentences import is_runnable
-        from ggbench.decisions.pick.show import pick_answer, settings_of
-        from ggbench.sizing.budget import with_main_memory
-
-        best, budget = pick.best if is_runnable(pick) else None, with_main_memory(budget)
-        run = None if best is None else settings_of(best, budget)
-        return pick_answer(pick, budget, None if run is None else run.commands)
 
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:
@@ -253,28 +243,18 @@ ggbench tui --api-key-env VARIABLE."""
             self.show_status()
 
     def action_copy(self) -> None:
-        """Ask in which form to copy what runs the quant at the cursor."""
-        from ggbench.tui.screens.pickers import FormPicker
-
-        if (run := self._run_of(self.chosen)) is not None:
-            self.app.push_screen(FormPicker(run), self._copy)
-        else:
+        """Copy the command of the quant at the cursor."""
+        row = self.chosen
+        if row is None or not (command := self._command_of(row)):
             self.notify("nothing to copy: no quant with a file is at the cursor", severity="warning")
+        else:
+            self.app.copy_to_clipboard(command)
 
-    def _copy(self, text: str | None) -> None:
-        if text is not None:
-            self.app.copy_to_clipboard(text)
-            self.notify(f"copied {text}", markup=False)
-
-    def _run_of(self, row: QuantRow | None) -> RunSettings | None:
-        """Return what runs a quant as planned; None without a file."""
+    def _command_of(self, row: QuantRow) -> str:
+        """Return llama-server's command line; empty without a file."""
         from ggbench.decisions.pick.show import settings_of
 
-        return None if row is None or self.budget is None else settings_of(row.candidate, self.budget)
-
-    def _command_of(self, row: QuantRow | None) -> str:
-        """Return llama-server's command line; empty without a file."""
-        run = self._run_of(row)
+        run = None if self.budget is None else settings_of(row.candidate, self.budget)
         return "" if run is None else run.commands.llama_server
 
     def action_filter(self) -> None:
@@ -297,8 +277,8 @@ ggbench tui --api-key-env VARIABLE."""
 
     def action_reload(self) -> None:
         """Read headers, disk, memory and results again."""
-        if self.machine is not None:
-            self.machine.planner.forget()
+        if self.planner is not None:
+            self.planner.forget()
         self.forget_best()
         self._read_models()
         self.read_machine()
@@ -321,9 +301,22 @@ ggbench tui --api-key-env VARIABLE."""
 
     def show_rows(self) -> None:
         self._table.show_library(self.library)
-        self.query_one(LossSpeedPlot).shown = tuple(self.library.rows.values()), self.library.picked
+        self._show_losses()
         self._show_answer()
         self.show_status()
+
+    def _show_losses(self) -> None:
+        """Draw the losses over the speeds where these differ, in a plot that is made when it is first needed."""
+        chart = losses_over_speeds([*self.library.rows.values()], self.library.picked)
+        self.set_class(chart is not None, "-losses")
+        if chart is not None:
+            from ggbench.tui.widgets.curves_plot import CurvesPlot
+
+            plot = next(iter(self.query(CurvesPlot)), None)
+            if plot is None:
+                plot = CurvesPlot()
+                self.query_one("#charts").mount(plot, before=0)
+            plot.show([chart])
 
     def show_status(self) -> None:
         """Update the pick with its command, the title of the quants and the error."""
@@ -331,13 +324,26 @@ ggbench tui --api-key-env VARIABLE."""
         of_model = "" if library.entry is None else f" of {library.entry.title}"
         n_ctx_train = None if library.best is None else library.best.plan.n_ctx_train
         pick.border_title = Text(f"pick{of_model} for {needs_in_brief(library.all_needs, n_ctx_train)}")
-        is_planning = self.is_planning or self.machine is None
+        is_planning = self.is_planning or self.planner is None
         self._table.border_title = Text(library.status(is_planning=is_planning))
-        answer = "planning…" if is_planning else library.reason()
-        put(self.query_one("#answer", Static), answer if library.entry else _FIRST_STEP)
+        if library.entry is None:
+            answer = _FIRST_STEP if self._best is None else pick_in_brief(self._best)
+        else:
+            answer = "planning…" if is_planning else pick_in_brief(library.pick)
+        put(self.query_one("#answer", Static), answer)
         self._show_chosen()
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is not None:
             self.query_one(StatusMessage).show_error(problem)
         else:
             self.query_one(StatusMessage).show()
+
+
+def _behind(pick: Pick, budget: Budget) -> Answer:
+    """Return a pick's alternatives and reasons, without what the panel above says."""
+    from ggbench.decisions.pick.sentences import is_runnable
+    from ggbench.decisions.pick.show import pick_answer, settings_of
+
+    best, budget = pick.best if is_runnable(pick) else None, with_main_memory(budget)
+    run = None if best is None else settings_of(best, budget)
+    return replace(pick_answer(pick, budget, None if run is None else run.commands), text="", command="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -33,7 +33,6 @@ from ggbench.tui.widgets.bars import key_links
 from ggbench.units import counted, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
     from ggbench.models.catalog import Catalog
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Experiment, Job
@@ -44,13 +43,8 @@ if TYPE_CHECKING:
 EXPERIMENTS = "ggbench.experiments"
 
 
-class Choices(msgspec.Struct, frozen=True):
-    """The last choices of the dialog since the start."""
-
-    kind: str = ""
-    """The experiment; empty before the first."""
-    texts: dict[str, dict[str, str]] = {}
-    """The texts of the fields of each experiment."""
+Choices: TypeAlias = dict[str, dict[str, str]]
+"""The texts that the fields of each experiment had last, the latest experiment at the end."""
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -73,7 +67,7 @@ class Chosen(msgspec.Struct, frozen=True):
     @property
     def has_twins(self) -> bool:
         """Whether twins can be measured in place of files that are not on this disk."""
-        return any(parse_model(model).kind in ("catalog", "hub") for model, _ in self.selection)
+        return parse_model(self.selection[0]).kind in ("catalog", "hub")
 
 
 class RunRequest(msgspec.Struct, frozen=True):
@@ -86,21 +80,15 @@ class RunRequest(msgspec.Struct, frozen=True):
     is_twin: bool = False
     """Whether to measure twins in place of files that are not on this disk."""
 
-    def targets(
-        self, services: Services, model: str, names: Sequence[str], catalog: Catalog | None
-    ) -> Sequence[Target]:
-        """Return the targets of these quants. Raises like `resolve`."""
+    def jobs(self, services: Services, selection: Selection, catalog: Catalog | None) -> list[Job]:
+        """Return the jobs for the chosen quants. Raises GgbenchError."""
+        model, names = selection
         if self.is_twin:
-            return [services.find_file_or_twin(model, name, catalog) for name in names]
-        return services.resolve(model, names, catalog)
-
-    def jobs(self, found: Sequence[tuple[str, Sequence[str], Sequence[Target]]], hub: HubAccess) -> list[Job]:
-        """Return the jobs for the targets found for each model and its quants. Raises GgbenchError."""
-        return [
-            job
-            for model, names, targets in found
-            for job in self.experiment.jobs(self.options, parse_model(model, *names), targets, self.setup, hub)
-        ]
+            targets: Sequence[Target] = [services.find_file_or_twin(model, name, catalog) for name in names]
+        else:
+            targets = services.resolve(model, names, catalog)
+        ref = parse_model(model, *names)
+        return self.experiment.jobs(self.options, ref, targets, self.setup, services.hub)
 
 
 def _engine(text: str) -> str:
@@ -133,7 +121,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         self._request: RunRequest | None = None
         self._chosen, self.choices = chosen, choices
         self._kinds = plugin_names(EXPERIMENTS, "measure")
-        self._experiment = experiment_of(choices.kind if choices.kind in self._kinds else self._kinds[0])
+        self._experiment = experiment_of(next(reversed(choices), self._kinds[0]))
         self._make_fields()
 
     def compose(self) -> ComposeResult:
@@ -198,9 +186,9 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         if answer is None:
             return ""
         options = answer.options
-        (model, (quant, *_)), *_ = self._chosen.selection
-        command = reproduce(answer.experiment.kind, (model, quant), answer.setup, stated_options(options))
-        n_quants, notes = sum(len(quants) for _, quants in self._chosen.selection), []
+        model, quants = self._chosen.selection
+        command = reproduce(answer.experiment.kind, (model, quants[0]), answer.setup, stated_options(options))
+        n_quants, notes = len(quants), []
         if n_quants > 1:
             notes.append(f"and so each of {n_quants} quants")
         if options.decodes:
@@ -214,11 +202,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
     def _time_of(self, n_tokens: int) -> str:
         """Return `, takes about 5:32` to decode tokens of each quant at its speed; empty if one is unknown."""
         speeds = [row.candidate.tok_s for row in self._chosen.rows]
-        if (
-            self._chosen.is_elsewhere
-            or not speeds
-            or len(speeds) < sum(len(quants) for _, quants in self._chosen.selection)
-        ):
+        if self._chosen.is_elsewhere or len(speeds) < len(self._chosen.selection[1]):
             return ""
         total_s = sum(n_tokens / speed.value if speed else math.nan for speed in speeds)
         takes = "! takes" if total_s > _LONG_S else "takes"
@@ -247,9 +231,8 @@ class MeasureDialog(FormDialog[RunRequest | None]):
     def _keep_texts(self) -> None:
         kind = self._experiment.kind
         texts = {field.name: read_text(self.editor(field)) for field in self.fields if field.name != _FILE}
-        self.choices = Choices(
-            kind, self.choices.texts | {kind: {name: text for name, text in texts.items() if text}}
-        )
+        others = {name: each for name, each in self.choices.items() if name != kind}
+        self.choices = others | {kind: texts}
 
     def _make_fields(self) -> None:
         """Make the fields of the experiment, with the texts that they had last."""
@@ -260,7 +243,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         self.fields = (*options, *self._file_fields(), _ENGINE)
         self._defaults = {_FILE: "download", _ENGINE.name: ""}
         self._defaults |= {field.name: field.text_of(default, default) for field in options}
-        last = self.choices.texts.get(experiment.kind, {})
+        last = self.choices.get(experiment.kind, {})
         known = {field.name: last.get(field.name, "") for field in self.fields}
         self._texts = {
             field.name: known[field.name] if not field.choices or known[field.name] in field.choices

@@ -11,7 +11,6 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 from textual import on
 
@@ -32,13 +31,6 @@ if TYPE_CHECKING:
     from ggbench.tui.planner import LibraryPlanner
     from ggbench.tui.quant_rows import QuantRow
 
-_LARGEST_N_CTX = 1 << 20
-
-
-class MachineToPlan(msgspec.Struct, frozen=True):
-    planner: LibraryPlanner
-    budget: Budget
-
 
 class PlanScreen(TaskScreen):
     """Plans the chosen model again when the needs, the card, the options or the stored runs change."""
@@ -48,8 +40,9 @@ class PlanScreen(TaskScreen):
         self.library = Library()
         self.memory = BudgetOptions()
         self.catalog: Catalog | None = None
-        self.machine: MachineToPlan | None = None
-        """None until it is read."""
+        self.planner: LibraryPlanner | None = None
+        self.budget: Budget | None = None
+        """The memory to plan for; both are None until it is read."""
         self.is_planning = False
         self._best_for: tuple[Needs, Budget] | None = None
         """What the best models were last found for."""
@@ -71,11 +64,6 @@ class PlanScreen(TaskScreen):
         """Show the pick among the current models; None drops that of a former machine."""
 
     @property
-    def budget(self) -> Budget | None:
-        """The memory to plan for; None until read."""
-        return None if self.machine is None else self.machine.budget
-
-    @property
     def elsewhere(self) -> str:
         """The described machine that is planned for; empty for this one."""
         return " + ".join(filter(None, (*self.memory.gpu, self.memory.ram)))
@@ -84,32 +72,31 @@ class PlanScreen(TaskScreen):
         self.app.mode_change_signal.subscribe(self, lambda _mode: self._plan_if_stale())
 
     def on_unmount(self) -> None:
-        if self.machine is not None:
-            self.machine.planner.close()
+        if self.planner is not None:
+            self.planner.close()
 
     def read_machine(self) -> None:
         """Read the memory to plan for, then plan; the first call makes the planner."""
         services, setup, memory = host_of(self).services, host_of(self).setup, self.memory
-        planner = None if self.machine is None else self.machine.planner
+        planner = self.planner
 
-        def read() -> Iterator[MachineToPlan]:
+        def read() -> Iterator[tuple[LibraryPlanner, Budget]]:
             made = planner
             for budget in services.machine_budgets(memory, setup):
                 made = made or services.make_planner(services)
-                yield MachineToPlan(made, budget)
+                yield made, budget
 
-        def take(machine: MachineToPlan) -> None:
-            self.machine = machine
+        def take(machine: tuple[LibraryPlanner, Budget]) -> None:
+            self.planner, self.budget = machine
             self.replan()
 
         self.perform("machine", read, take)
 
     @on(RunStored)
-    def _take_results(self, message: RunStored) -> None:
-        """Plan again with what was measured, once the Library is shown; a run that began is not to be disturbed."""
-        if message.is_over:
-            self.forget_best()
-            self.plan_when_shown()
+    def _take_results(self) -> None:
+        """Plan again with what was measured, once the Library is shown."""
+        self.forget_best()
+        self.plan_when_shown()
 
     def plan_when_shown(self) -> None:
         self._is_stale = True
@@ -120,13 +107,6 @@ class PlanScreen(TaskScreen):
         if self._is_stale and self in self.app.screen_stack:
             self.replan()
 
-    def action_change_n_ctx(self, way: int) -> None:
-        """Double (1) or halve (-1) the needed context."""
-        needs = self.library.needs
-        n_ctx = self.library.setup.n_ctx or needs.n_ctx
-        wanted = n_ctx * 2 if way > 0 else n_ctx // 2
-        self._take_needs(replace(needs, given_n_ctx=min(max(wanted, KV_CELLS), _LARGEST_N_CTX)))
-
     def action_edit_needs(self) -> None:
         from ggbench.tui.screens.forms import PICK, SettingsDialog
 
@@ -136,7 +116,6 @@ class PlanScreen(TaskScreen):
     def _take_needs(self, needs: Needs) -> None:
         if needs != self.library.needs:
             self.library.needs = needs
-            self.library.rows = {name: replace(row, is_old=True) for name, row in self.library.rows.items()}
             self.replan()
 
     def action_choose_memory(self) -> None:
@@ -177,11 +156,11 @@ class PlanScreen(TaskScreen):
         self.drop("plan")
         self.problems.pop("start", None)
         self.is_planning = self._is_stale = False
-        machine, budget = self.machine, self.budget
-        if machine is not None and budget is not None:
+        planner, budget = self.planner, self.budget
+        if planner is not None and budget is not None:
             host_of(self).machine_text = machine_text(budget)
             if begins and self.library.entry is not None and self.library.entry.model:
-                self._plan(machine.planner, self.library.entry.model, self.library.entry.quants, budget)
+                self._plan(planner, self.library.entry.model, self.library.entry.quants, budget)
         self.show_rows()
         self.find_best()
 
@@ -191,15 +170,15 @@ class PlanScreen(TaskScreen):
 
     def find_best(self) -> None:
         """Find the models to run on this machine for the needs, once the list of models is read: that comes first."""
-        machine, budget, library, runs = self.machine, self.budget, self.library, runs_of(self)
+        planner, budget, library, runs = self.planner, self.budget, self.library, runs_of(self)
         is_measuring = runs is not None and runs.is_busy  # which the search would disturb, and its end renews
         if self._best_for is not None and self._best_for[1] != budget:
             self.forget_best()
             self.drop("best")
             self.show_best(None)
-        if machine is None or budget is None or self.catalog is None or is_measuring:
+        if planner is None or budget is None or self.catalog is None or is_measuring:
             return
-        planner, asked = machine.planner, (library.all_needs, budget)
+        asked = library.all_needs, budget
         if asked == self._best_for:
             return
         self._best_for = asked

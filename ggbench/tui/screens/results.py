@@ -10,29 +10,33 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from msgspec.structs import replace
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.events import ScreenResume, ScreenSuspend
 from textual.widgets import Input, Static
 
 from ggbench.decisions.compare.comparison import Comparison, columns_of, compare
+from ggbench.decisions.compare.show import comparison_answer
 from ggbench.errors import GgbenchError, UnknownName
 from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.experiment import Job
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING
-from ggbench.show.listed_runs import ListedRun, SavedRun
+from ggbench.show.answer import Answer
+from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
+from ggbench.show.presenter import presenter_of
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize
 from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.stored_runs import MOST_LISTED, by_model, describe_runs, job_again, read_runs, saved_runs
-from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage, TopLine
+from ggbench.tui.widgets.answer_pane import AnswerPane
+from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage, TopLine, key_links
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.opened_runs import OpenedRuns
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted
 
@@ -40,6 +44,37 @@ _NO_RUNS = """No runs yet.
 
 Choose a model in the Library (1), mark quants with space and press b.
 Their runs appear here; mark two with space and press c to compare them."""
+
+
+class OpenedRuns(Vertical):
+    """The answer of one run, or the comparison of several, above their curves."""
+
+    def __init__(self, runs: Sequence[SavedRun], comparison: Comparison) -> None:
+        super().__init__()
+        self.run_ids = [run.run_id for run in runs]
+        columns, saved = columns_of([each.run for each in runs]), {run.run_id: run for run in runs}
+        self._figures = saved_figures([saved[column[0].run_id] for column in columns])
+        if len(runs) == 1:
+            run = runs[0].run
+            self.answer: Answer = replace(presenter_of(run.head.kind).details(run), command="")
+            self._title = (
+                f"run {run.run_id} · {run.head.kind} · {run.head.started_at[:16].replace('T', ' ')} UTC"
+            )
+        else:
+            numbers = [", ".join(str(one.run_id) for one in column) for column in columns]
+            self.answer, self._title = comparison_answer(comparison), f"runs {' with '.join(numbers)}"
+
+    def compose(self) -> ComposeResult:
+        yield AnswerPane(self.answer)
+        if self._figures:
+            yield CurvesPlot()
+
+    def on_mount(self) -> None:
+        pane = self.query_one(AnswerPane)
+        pane.border_title, pane.border_subtitle = Text(self._title), key_links("w why · esc back")
+        pane.focus()
+        for plot in self.query(CurvesPlot):
+            plot.show(self._figures)
 
 
 class ResultsScreen(TaskScreen):
@@ -137,13 +172,8 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
     def action_copy(self) -> None:
         if self._opened is not None and len(self._opened.run_ids) > 1:
             self.app.copy_to_clipboard(self._opened.answer.markdown())
-            self.status.show("Copied the comparison as Markdown.")
         elif runs := self._selected:
-            commands = "\n".join(sanitize(run.stored.command) for run in runs)
-            self.app.copy_to_clipboard(commands)
-            self.status.show(
-                "Copied; if your terminal blocks that, select it here with shift held:", *commands.splitlines()
-            )
+            self.app.copy_to_clipboard("\n".join(sanitize(run.stored.command) for run in runs))
 
     def action_save(self) -> None:
         """Save a report of the runs in the current folder."""

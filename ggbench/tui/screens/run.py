@@ -1,7 +1,6 @@
 """The Run screen: the queue, the progress of the running job, and the downloads.
 
-Drawing takes CPU time from the decode. So tokens do not trigger draws: the screen draws only changes, at its own pace,
-the slower the more a draw costs.
+Drawing takes CPU time from the decode. So tokens do not trigger draws: the screen draws only changes, at its own pace.
 """
 
 from __future__ import annotations
@@ -33,10 +32,8 @@ from ggbench.tui.work_queue import PullItem, PullQueue, WorkState
 from ggbench.units import counted
 
 _LOOK_EVERY_S = 0.1
-_SHARE_OF_A_CORE = 0.01
-"""Maximum share of the time spent drawing while the decode uses every core."""
-_SHARE_BESIDE_A_GPU = 0.2
-"""The same while the weights are on GPUs, so that the CPU is idle."""
+_DRAW_EVERY_S = 1.0
+"""Minimum time between two draws of only more tokens; one takes some 20 ms of a core."""
 
 _NOTHING = """No runs and no downloads yet.
 
@@ -53,9 +50,6 @@ class RunScreen(Screen[None]):
         " has been verified; a stopped download keeps its part, and enter resumes it."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "space", "pause", "Pause", tooltip="Pause the decode between two tokens and start no job, or go on"
-        ),
         Binding(
             "d,delete", "stop", "Stop", tooltip="Stop the run or download at the cursor, keeping what it has"
         ),
@@ -75,7 +69,7 @@ class RunScreen(Screen[None]):
         yield TopLine("run")
         yield Static(_NOTHING, id="nothing", markup=False)
         with Vertical(id="board"):
-            yield WorkList("queue", "⏎ open · ␣ pause · d stop · x stop all", id="queue")
+            yield WorkList("queue", "⏎ open · d stop · x stop all", id="queue")
             yield WorkList("downloads", "⏎ resume · d stop", id="pulls")
             with Horizontal(id="middle"):
                 yield CurvesPlot(id="figures")
@@ -91,12 +85,6 @@ class RunScreen(Screen[None]):
         self.query_one("#numbers").border_title = "numbers"
         self.set_interval(_LOOK_EVERY_S, self._look)
         self._draw()
-
-    def action_pause(self) -> None:
-        queue = self._queue
-        if queue.is_busy:
-            (queue.resume if queue.is_paused else queue.pause)()
-            self._draw()
 
     def action_stop(self) -> None:
         match self._chosen:
@@ -173,16 +161,16 @@ class RunScreen(Screen[None]):
     def _draw(self) -> None:
         if not self.app.is_running:  # during exit, widgets may have lost their children
             return
-        queue, started = self._queue, time.thread_time()
+        queue = self._queue
         # in this order: the live job is among the items
         live, items, plotted = queue.live, queue.items, queue.plotted
-        is_token = items == self._drawn_items
+        self._due_at = time.monotonic() + _DRAW_EVERY_S
         self._drawn_items, self._drawn_revision = items, queue.revision
         pulls = self._pulls.items
         self.set_class(bool(items), "-busy").set_class(bool(pulls), "-pulling")
         letters = {job.item_id: letter(index) for index, job in enumerate(plotted)}
         rows = self.query_one("#queue", WorkList)
-        rows.show(items, queue_lines(items, letters, is_paused=queue.is_paused))
+        rows.show(items, queue_lines(items, letters))
         downloads = self.query_one("#pulls", WorkList)
         downloads.show(pulls, pull_lines(pulls))
         if self.focused is None and (items or pulls):
@@ -192,22 +180,13 @@ class RunScreen(Screen[None]):
         rows.border_title = Text(title)
         if live is not None:
             self._show_live(live, items, plotted)
-        if is_token:
-            self.call_after_refresh(self._note_cost, started)
-
-    def _note_cost(self, started: float) -> None:
-        """Set the time of the next draw, by this thread's CPU time since a draw that has been painted."""
-        live = self._queue.live
-        beside_gpu = live is not None and live.memory is not None and live.memory.weights_on_gpu
-        share = _SHARE_BESIDE_A_GPU if beside_gpu else _SHARE_OF_A_CORE
-        self._due_at = time.monotonic() + (time.thread_time() - started) / share
 
     def _show_live(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
-        item, queue = items[live.item_id], self._queue
+        item = items[live.item_id]
         self._show_curves(live, items, plotted)
         self.query_one("#points", Static).update("\n".join(point_lines(live)))
         numbers = self.query_one("#numbers", Static)
-        numbers.update("\n".join(number_lines(live, item, is_paused=queue.is_paused)), layout=False)
+        numbers.update("\n".join(number_lines(live, item)), layout=False)
 
     def _show_curves(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
         view, item = self.query_one(CurvesPlot), items[live.item_id]

@@ -15,7 +15,7 @@ from ggbench.tui.host import host_of
 from ggbench.tui.library import Selection
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.planning import PlanScreen
-from ggbench.units import format_bytes
+from ggbench.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
@@ -24,34 +24,30 @@ if TYPE_CHECKING:
 
 
 class StartScreen(PlanScreen):
-    """Keys apply to the marked quants of all models or, without marks, to the one at the cursor.
+    """Keys apply to the marked quants or, without marks, to the one at the cursor.
 
     Started jobs continue on any screen.
     """
 
-    choices: Choices | None = None
-    """The last of the measure dialog; None before the first."""
-
-    @property
-    def selection(self) -> Selection:
-        return self.library.selection(self.chosen)
+    choices: Choices = {}  # noqa: RUF012 - replaced as a whole
+    """The last of the measure dialog."""
 
     def action_measure(self) -> None:
         """Ask what to measure of the selection."""
-        from ggbench.tui.screens.measure import Choices, Chosen, MeasureDialog
+        from ggbench.tui.screens.measure import Chosen, MeasureDialog
 
-        selection, library = self.selection, self.library
-        if not selection:
+        library = self.library
+        selection, entry = library.selection(self.chosen), library.entry
+        if selection is None or entry is None:
             self.notify("nothing to measure: choose a model and one of its quants", severity="warning")
             return
-        entry = library.entry
-        names = [name for model, names in selection for name in names if entry and model == entry.model]
+        names = selection[1]
+        title = f"{names[0] if len(names) == 1 else counted(len(names), 'quant')} of {entry.title}"
+        if self.elsewhere:
+            title += f" on this computer, not {self.elsewhere}"
         rows = [library.rows[name] for name in names if name in library.rows]
-        title = f"{self._what()} on this computer, not {self.elsewhere}" if self.elsewhere else self._what()
-        chosen = Chosen(title, selection, rows, library.planned_setup(selection), bool(self.elsewhere))
-        dialog = MeasureDialog(
-            chosen, self.choices or Choices(), lambda request: self.find_targets(request, selection)
-        )
+        chosen = Chosen(title, selection, rows, library.planned_setup(names), bool(self.elsewhere))
+        dialog = MeasureDialog(chosen, self.choices, lambda request: self.find_targets(request, selection))
         self.app.push_screen(dialog, lambda request: self.drop("start") if request is None else None)
 
     @property
@@ -68,7 +64,7 @@ class StartScreen(PlanScreen):
             super().fail(task, error)
 
     def action_pull(self) -> None:
-        if selection := self.selection:
+        if selection := self.library.selection(self.chosen):
             self.find_targets(None, selection)
 
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
@@ -79,18 +75,13 @@ class StartScreen(PlanScreen):
             from ggbench.show.listed_runs import measuring_elsewhere  # imports numpy
 
             if request is None:
-                wanted = [
-                    each for model, names in selection for each in services.resolve(model, names, catalog)
-                ]
+                wanted = services.resolve(*selection, catalog)
                 yield [target for target in wanted if target.download_bytes], [], ""
                 return
-            found = [
-                (model, names, request.targets(services, model, names, catalog)) for model, names in selection
-            ]
             elsewhere = ""
             with contextlib.suppress(StoreError), services.open_store() as store:
                 elsewhere = measuring_elsewhere(store)
-            jobs = request.jobs(found, services.hub)
+            jobs = request.jobs(services, selection, catalog)
             if not request.experiment.needs_download:
                 yield [], jobs, elsewhere
                 return
@@ -101,13 +92,6 @@ class StartScreen(PlanScreen):
             yield targets, jobs, elsewhere
 
         self.perform("start", find, lambda found: self._ask_to_start(request, *found))
-
-    def _what(self) -> str:
-        (model, names), *others = self.selection
-        if others or len(names) > 1:
-            return f"{sum(len(each) for _, each in self.selection)} quants"
-        entry = self.library.entry
-        return f"{names[0]} of {entry.title if entry is not None and entry.model == model else model}"
 
     def _ask_to_start(
         self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], elsewhere: str
@@ -149,7 +133,7 @@ class StartScreen(PlanScreen):
             start(confirmed=True)
 
     def _start(self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job]) -> None:
-        self.library.all_marks.clear()
+        self.library.marks.clear()
         self.show_rows()
         if request is None:
             host_of(self).pull_queue.add(targets)

@@ -119,7 +119,7 @@ class TopLine(Widget):
         runs: RunQueue | None = runs_of(self)
         pulls: PullQueue | None = vars(self.app).get("pull_queue")
         if runs is not None and runs.is_busy:
-            yield f"{'‖ paused' if runs.is_paused else '▶ running'}{runs.waiting_text}"
+            yield f"▶ running{runs.waiting_text}"
         if pulls is not None and pulls.is_busy:
             yield f"↓ {pulls.summary()}"
 

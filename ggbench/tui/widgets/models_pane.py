@@ -18,15 +18,7 @@ from textual.message import Message
 from textual.widgets import Input, Tree
 from textual.widgets.tree import TreeNode
 
-from ggbench.models.added_places import (
-    add_place,
-    add_server,
-    forget_place,
-    forget_server,
-    is_local,
-    typed_path,
-    typed_server,
-)
+from ggbench.models.added_places import add_place, forget_place, is_local, typed_path
 from ggbench.models.disk import path_argument
 from ggbench.text import sanitize, shorten_middle
 from ggbench.tui.host import TaskScreen, host_of
@@ -49,9 +41,13 @@ class ModelTree(Tree[ListLine]):
     """Models below their sections and families; a changed list keeps the cursor and what is folded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right", "fold(False)", "Unfold", tooltip="Show what is below a line"),
-        Binding("left", "fold(True)", "Fold", tooltip="Hide what is below a line"),
-        Binding("enter", "select_cursor", "Open", tooltip="Unfold the line, or go to the quants of the model"),
+        Binding("left", "cursor_parent", "Family", tooltip="Go to the line above, which enter folds"),
+        Binding(
+            "enter",
+            "select_cursor",
+            "Open",
+            tooltip="Fold or unfold the line, or go to the quants of the model",
+        ),
     ]
 
     def __init__(self, *, id: str) -> None:
@@ -108,18 +104,6 @@ class ModelTree(Tree[ListLine]):
         self.cursor_line = -1
         self.move_cursor(next((node for node in nodes if 0 <= node.line < n_lines), None))
 
-    def action_fold(self, is_folded: bool) -> None:
-        """Fold or unfold the line at the cursor, or fold the one above it."""
-        node = self.cursor_node
-        if node is not None and not node.allow_expand and is_folded:
-            node = node.parent
-        if node is not None and node.data is not None and node.allow_expand:
-            if is_folded:
-                node.collapse()
-            else:
-                node.expand()
-            self.go_to(node.data.key)
-
     def find(self, wanted: Path | str) -> str | None:
         """Return the key of the first model with this place, file or name; None if there is none."""
         found = (each.key for each in self.entries if wanted in (each.place, *each.files, each.model))
@@ -156,8 +140,8 @@ def _each_once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
 
 
 def _offers(text: str, hub_state: str) -> Iterator[ListLine]:
-    """Offer to add a path or a server, or else to search the Hub; a word that is also a local path, both."""
-    is_place = typed_path(text) is not None or typed_server(text) is not None
+    """Offer to add a path, or else to search the Hub; a word that is also a local path, both."""
+    is_place = typed_path(text) is not None
     if is_place or (text and is_local(text)):
         yield ListLine(0, _ADD, f"+ add {sanitize(text)}")
     if text and not is_place and hub_state != "searching":
@@ -182,13 +166,13 @@ class ModelsPane(Vertical):
 
     @dataclass
     class PlacesChanged(Message):
-        """A place or a server was added or removed, as the notice says."""
+        """A place was added or removed, as the notice says."""
 
         notice: str
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, classes="panel")
-        self.border_title, self.border_subtitle = "models", key_links("⏎ open · / filter")
+        self.border_title, self.border_subtitle = "models", key_links("⏎ open · d remove")
         self._best: Sequence[ModelEntry] = ()
         self._listed: Sequence[ModelEntry] = ()
         self._found: Sequence[ModelEntry] = ()
@@ -244,12 +228,6 @@ class ModelsPane(Vertical):
         self.input.clear()
         self._wanted = wanted
 
-    def enter(self, text: str) -> None:
-        """Add a path or a URL via the filter, where it can be corrected."""
-        self.input.value = text
-        self.screen.set_focus(self.input)
-        self._add()
-
     def show_failure(self) -> bool:
         """Show that the search failed; return False if its text is gone."""
         if self._text:
@@ -258,18 +236,13 @@ class ModelsPane(Vertical):
         return bool(self._text)
 
     def action_remove_place(self) -> None:
-        """Remove the chosen place or server from the list."""
-        entry = self._chosen
-        if entry is None or (entry.place is None and entry.server is None):
-            return
+        """Remove the chosen place from the list."""
+        place = None if self._chosen is None else self._chosen.place
 
         def remove() -> Iterator[str]:
-            if entry.server is not None:
-                forget_server(entry.server)
-                yield f"removed {entry.server} from the list"
-            elif entry.place is not None:
-                forget_place(entry.place)
-                yield f"removed {entry.place} from the list; its files stay"
+            if place is not None:
+                forget_place(place)
+                yield f"removed {place} from the list; its files stay"
 
         self._tasks.perform("place", remove, lambda notice: self.post_message(self.PlacesChanged(notice)))
 
@@ -295,8 +268,8 @@ class ModelsPane(Vertical):
 
     @on(Input.Submitted)
     def _leave(self) -> None:
-        """Add the path or the server; else focus the filtered models or, if there are none, search the Hub."""
-        if typed_path(self._text) is not None or typed_server(self._text) is not None:
+        """Add the path; else focus the filtered models or, if there are none, search the Hub."""
+        if typed_path(self._text) is not None:
             self._add()
             return
         self.screen.set_focus(self.models)
@@ -324,21 +297,15 @@ class ModelsPane(Vertical):
         self.post_message(self.ModelChosen(self._chosen, entered))
 
     def _add(self) -> None:
-        """Add the folder, file or server of the text if it has models, remember it, and open it."""
-        services, text = host_of(self).services, self._text
-        server = typed_server(text)
+        """Add the folder or file of the text if it has models, remember it, and open it."""
+        text = self._text
 
-        def add() -> Iterator[tuple[str | Path, str, str]]:
-            if server is not None:
-                n_models = len(services.resolve(server))
-                add_server(server)
-                yield server, server, counted(n_models, "model")
-                return
+        def add() -> Iterator[tuple[Path, str, str]]:
             found = add_place(typed_path(text) or Path(text))
             name = path_argument(found[0].place or found[0].paths[0])
             yield found[0].paths[0], name, counted(len(found), "quant")
 
-        def take(added: tuple[str | Path, str, str]) -> None:
+        def take(added: tuple[Path, str, str]) -> None:
             opened, name, count = added
             self.open(opened)
             self.post_message(
@@ -354,8 +321,8 @@ class ModelsPane(Vertical):
             from ggbench.hub.listing import search_repos
             from ggbench.models.reference import engine_of_scheme, parse_model
 
-            if engine_of_scheme(text.partition(":")[0].lower()):
-                parse_model(text).require_gguf()  # raises UsageError: these are measured on the command line
+            if "://" in text or engine_of_scheme(text.partition(":")[0].lower()):
+                parse_model(text).require_gguf()  # raises UsageError for what the command line measures
             yield search_repos(hub, text, _MAX_FOUND)
 
         def take(found: Sequence[RepoSummary]) -> None:

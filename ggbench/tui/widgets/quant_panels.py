@@ -1,8 +1,8 @@
-"""What the Library shows of the quants beside their table: the memory of one, and the loss of each over its speed."""
+"""What the Library shows of the quants below their table: the memory of one, and the loss of each over its speed."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
@@ -14,6 +14,7 @@ from ggbench.tui.library import PICKED
 from ggbench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
+    from ggbench.show.charts import LineChart
     from ggbench.sizing.plan_record import PlanRow
     from ggbench.tui.quant_rows import QuantRow
 
@@ -27,11 +28,7 @@ _PARTS = {
 _LEAST_LINES = 5
 _SMALL = 0.005
 """Share of the memory below which a part has no line."""
-
-
-_LEAST_POINTS = 2
-_LEAST_LOSS = 1e-5
-"""Nats below which losses are drawn as equal."""
+_LEAST_SPEEDS = 2
 
 
 class MemoryPart(NamedTuple):
@@ -89,69 +86,18 @@ def _parts_of(plan: PlanRow) -> list[str]:
     return [f"{part.name:<{names}}  {format_bytes(part.n_bytes):>10}" for part in parts]
 
 
-class LossSpeedPlot(Widget):
-    """The loss of each quant over its speed, best at the lower right; Textual draws no points."""
+def losses_over_speeds(rows: Sequence[QuantRow], picked: QuantRow | None) -> LineChart | None:
+    """Return a point for each quant, best at the lower right; None unless two speeds are known and differ."""
+    points = [
+        (f"{row.title}{PICKED if row is picked else ''}", speed.value, loss.value)
+        for row in rows
+        if (speed := row.candidate.tok_s) is not None and (loss := row.candidate.loss) is not None
+    ]
+    if len({tok_s for _, tok_s, _ in points}) < _LEAST_SPEEDS:
+        return None
+    import numpy as np
 
-    shown: reactive[tuple[tuple[QuantRow, ...], QuantRow | None]] = reactive(((), None))
-    """The quants and the pick."""
+    from ggbench.show.charts import Curve, LineChart
 
-    def on_mount(self) -> None:
-        self.border_title = "loss over speed"
-
-    def render(self) -> Text:
-        points, picked = self._points, self.shown[1]
-        if len(points) < _LEAST_POINTS:
-            return Text("Few speeds are known yet.")
-        from ggbench.tui.quant_rows import FIGURES
-
-        texts = {figure.key: figure.text for figure in FIGURES}
-        slow, fast = (pick(points, key=lambda each: each.tok_s) for pick in (min, max))
-        best, worst = (pick(points, key=lambda each: each.loss) for pick in (min, max))
-        low, high = texts["tok_s"](slow.row), f"{texts['tok_s'](fast.row)} tok/s"
-        heads = [texts["kld"](worst.row), texts["kld"](best.row)]
-        margin = max(map(len, heads))
-        n_columns, n_rows = max(2, self.size.width - margin - 2), max(2, self.size.height - 2)
-        heads[1:1] = [""] * (n_rows - 2)
-        cells = _blank(n_rows, n_columns)
-        points.sort(key=lambda each: each.row is picked)  # the pick is on top
-        columns = [_place(each.tok_s, slow.tok_s, fast.tok_s, n_columns) for each in points]
-        rows = [cells[_place(each.loss, worst.loss, best.loss, n_rows)] for each in points]
-        for point, line, column in zip(points, rows, columns, strict=True):
-            line[column] = PICKED if point.row is picked else "•"
-        for point, line, column in zip(points, rows, columns, strict=True):
-            _write(line, column, point.row.title)
-        lines = [f"{head:>{margin}} │{''.join(line)}" for head, line in zip(heads, cells, strict=True)]
-        lines += [f"{'':{margin}} └{'─' * n_columns}", f"{'':{margin}}  {low}{high:>{n_columns - len(low)}}"]
-        return Text("\n".join(lines), no_wrap=True)
-
-    @property
-    def _points(self) -> list[_Point]:
-        """The quants whose speed and loss are known; losses by their logarithm, as each quant loses a multiple."""
-        return [
-            _Point(speed.value, math.log(max(loss.value, _LEAST_LOSS)), row)
-            for row in self.shown[0]
-            if (speed := row.candidate.tok_s) is not None and (loss := row.candidate.loss) is not None
-        ]
-
-
-class _Point(NamedTuple):
-    tok_s: float
-    loss: float
-    row: QuantRow
-
-
-def _place(value: float, first: float, last: float, n_places: int) -> int:
-    """Return the place of a value, of which the first is at 0."""
-    return round((value - first) / (last - first) * (n_places - 1)) if first != last else 0
-
-
-def _blank(n_rows: int, n_columns: int) -> list[list[str]]:
-    return [[" "] * n_columns for _ in range(n_rows)]
-
-
-def _write(line: list[str], column: int, name: str) -> None:
-    """Write a point's name at its right or else at its left, if nothing is there."""
-    for start, stop in ((column + 1, column + len(name) + 3), (column - len(name) - 2, column)):
-        if start >= 0 and stop <= len(line) + 1 and not "".join(line[start:stop]).strip():
-            line[start + 1 : start + 1 + len(name)] = name
-            return
+    curves = tuple(Curve(name, np.array([tok_s]), np.array([loss])) for name, tok_s, loss in points)
+    return LineChart("loss", "loss", "nats", "speed", "tok/s", curves)

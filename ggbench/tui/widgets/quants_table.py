@@ -42,9 +42,12 @@ class QuantsTable(FigureTable["QuantRow"]):
 
     @property
     def figures(self) -> Sequence[Figure[QuantRow]]:
+        """A longest context is shown where the memory, and not the training, limits one."""
         from ggbench.tui.quant_rows import FIGURES
 
-        return FIGURES
+        longest = {(row.candidate.max_n_ctx, row.plan.n_ctx_train) for row in self.shown.values()}
+        is_short = any(n_ctx != n_trained for n_ctx, n_trained in longest)
+        return [each for each in FIGURES if is_short or each.key != "max_n_ctx"]
 
     def key_of(self, row: QuantRow) -> str:
         return row.name
@@ -55,7 +58,7 @@ class QuantsTable(FigureTable["QuantRow"]):
         return f"{_MARKED if row.name in self._library.marks else ' '}{PICKED if is_pick else ' '}"
 
     def style_of(self, row: QuantRow) -> str:
-        return "dim" if row.candidate.missed or row.is_old else ""
+        return "dim" if row.candidate.missed else ""
 
     def show_library(self, library: Library) -> None:
         if self._kept in (None, *self.shown):  # else its row is still to come

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual.widgets import OptionList
 
-from ggbench.engines.events import Memory
 from ggbench.machine.readings import BUSY_SHARE
 from ggbench.runs.progress import Stage
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
 from ggbench.show.run_figures import measured_text, w_text
 from ggbench.text import sanitize, shorten, shorten_middle
-from ggbench.tui.live_job import LiveJob, LiveNumbers
+from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem
 from ggbench.tui.widgets.bars import key_links
 from ggbench.tui.work_queue import GLYPHS, Item, PullItem, WorkItem, WorkState
@@ -24,9 +23,10 @@ from ggbench.units import format_bytes, format_count, format_duration, format_ms
 
 if TYPE_CHECKING:
     from ggbench.machine.records import GpuReading, MachineReading
+    from ggbench.stats.decode_timing import LatencySummary, LineFit
 
 
-_RUNNING, _PAUSED = "▶", "‖"
+_RUNNING = "▶"
 _COLOURS = {GLYPHS[WorkState.DONE]: "green", GLYPHS[WorkState.FAILED]: "#ff5f5f"}
 _NAME_WIDTH = 34
 
@@ -44,7 +44,8 @@ class WorkList(OptionList):
     def show(self, items: Sequence[WorkItem], lines: Sequence[str]) -> None:
         """Show a line for each item, which begins with its glyph."""
         for index, line in enumerate(lines):
-            text = Text.assemble((line[0], _COLOURS.get(line[0], "")), line[1:])
+            text = Text(line, no_wrap=True, overflow="ellipsis")
+            text.stylize(_COLOURS.get(line[0], ""), 0, 1)
             if index >= len(self._shown):
                 self.add_option(text)
             elif line != self._shown[index]:
@@ -60,7 +61,7 @@ class WorkList(OptionList):
         return items[self.highlighted] if self.highlighted is not None else None
 
 
-def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, is_paused: bool) -> list[str]:
+def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str]) -> list[str]:
     """Return `✓ a qwen1.5-0.5b q8_0  decode  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or why it failed."""
     models = [shorten_middle(name, _NAME_WIDTH) for name in model_names([item.subject for item in items])]
     quants = [f"{model} {sanitize(item.subject.quant)}" for model, item in zip(models, items, strict=True)]
@@ -69,10 +70,9 @@ def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, is_pa
     kind_width = max((len(item.kind) for item in items), default=0)
     lines = []
     for item, name in zip(items, names, strict=True):
-        glyph = GLYPHS.get(item.state, _PAUSED if is_paused else _RUNNING)
-        state = "paused" if is_paused and item.state.is_at_work else _state_text(item)
+        glyph = GLYPHS.get(item.state, _RUNNING)
         lines.append(
-            f"{glyph} {letters.get(item.id, ' ')} {name:<{name_width}}  {item.kind:<{kind_width}}  {state}"
+            f"{glyph} {letters.get(item.id, ' ')} {name:<{name_width}}  {item.kind:<{kind_width}}  {_state_text(item)}"
         )
     return lines
 
@@ -113,21 +113,20 @@ def _pull_state(item: PullItem) -> str:
     return "  ".join(parts)
 
 
-_WIDTH, _BAR_WIDTH, _PULL_WIDTH, _DEVICE_WIDTH = 30, 24, 6, 11
+_WIDTH, _BAR_WIDTH, _PULL_WIDTH = 30, 24, 6
 _DETAILED: Collection[Stage] = ("probe", "decode", "score")
 """Stages whose text says more than the state does."""
 _MOST_DETAILS = 3
 
 
-def number_lines(live: LiveJob, item: QueueItem, *, is_paused: bool) -> list[str]:
-    """Return the state of the job, in lines of up to 30 characters: its progress, speed, W and B, the machine while it
-    runs, and buffers by device.
+def number_lines(live: LiveJob, item: QueueItem) -> list[str]:
+    """Return the state of the job, in lines of up to 30 characters: its progress, speed, W and B, and the machine while
+    it runs.
     """
     presenter, state = presenter_of(item.kind), item.state
-    lines = ["paused" if is_paused and not state.is_over else state.value]
-    lines += _progress_lines(live)
+    lines = [state.value, *_progress_lines(live)]
     if presenter.has_line:
-        lines += _latency_lines(live.numbers())
+        lines += _latency_lines(*live.numbers(), is_live=not state.is_over)
     for point in live.points[-1:]:
         lines += textwrap.wrap(sanitize(point), _WIDTH)[:_MOST_DETAILS]
     if live.reading is not None and not state.is_over:
@@ -135,7 +134,7 @@ def number_lines(live: LiveJob, item: QueueItem, *, is_paused: bool) -> list[str
     # a search continues after the first context found
     memory = live.memory if item.run is None else item.run.memory
     if memory is not None and memory.n_ctx is not None:
-        lines += ["", *_memory_lines(memory)]
+        lines += ["", f"n_ctx {format_count(memory.n_ctx)}"]
     return [shorten(line, _WIDTH) for line in lines]
 
 
@@ -154,25 +153,17 @@ def _progress_lines(live: LiveJob) -> Iterator[str]:
         yield from textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
 
 
-def _latency_lines(numbers: LiveNumbers) -> Iterator[str]:
-    latency, fit = numbers.latency, numbers.fit
+def _latency_lines(fit: LineFit | None, latency: LatencySummary | None, is_live: bool) -> Iterator[str]:
     if latency is None:
         return
     yield f"speed {measured_text(latency, 'tok_s')} tok/s"
-    if fit is not None and not fit.is_nothing:
+    if fit is None or fit.is_nothing:
+        yield "W, B  — at the end of the run" if is_live else "W, B  —"
+    else:
         yield f"W     {w_text(fit)} tokens/ms"
         yield f"B     {measured_text(fit, 'b_ms', 4)} ms"
     if latency.p50_ms is not None:
         yield f"p50   {format_ms(latency.p50_ms)}, p99 {format_ms(latency.p99_ms)} ms"
-
-
-def _memory_lines(memory: Memory) -> Iterator[str]:
-    yield f"n_ctx {format_count(memory.n_ctx)}"
-    for one in memory.buffers:
-        sizes = one.weight_bytes, one.kv_bytes, one.compute_bytes, one.output_bytes
-        for name, n_bytes in zip(("weights", "KV", "compute", "output"), sizes, strict=True):
-            if n_bytes:
-                yield f"{name:<8}{format_bytes(n_bytes):>9} {shorten(one.device, _DEVICE_WIDTH)}"
 
 
 def _gauge_lines(reading: MachineReading) -> Iterator[str]:
