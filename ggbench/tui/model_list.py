@@ -64,7 +64,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
     family: str = ""
     """The group in a section; empty on the Hub, whose order is the search's."""
     quant: str = ""
-    """The quant to go to; empty for the pick."""
+    """The quant to run, of the best models."""
 
     @property
     def key(self) -> str:

@@ -166,8 +166,6 @@ A path in the filter is added to the list. The command line also measures server
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
         """Plan a model when it is highlighted or, if it needs the network, when it is entered; keys are for it."""
         entry, host = message.entry, host_of(self)
-        if entry is not None and entry.quant:
-            self._table.wanted = entry.quant
         if message.entered and host.opens_quant is not None:
             self._table.wanted, host.opens_quant = host.opens_quant, None
         if self.library.choose(entry, is_planning=self.is_planning):
