@@ -290,8 +290,8 @@ class Engine(Protocol):
 
 
 class Launch(Protocol):
-    def __call__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
-        """Start the engine; setting `cancel` stops its current work, and `hold` pauses it between steps."""
+    def __call__(self, cancel: threading.Event, *, timeout_s: float) -> Engine:
+        """Start the engine; setting `cancel` stops its current work."""
         ...
 
 
@@ -320,7 +320,7 @@ def config_type(engine: str) -> type[EngineConfig]:
 
 
 def launch_engine(config: EngineConfig) -> Engine:
-    return engine_module(config.engine).launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S, hold=None)
+    return engine_module(config.engine).launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)
 
 
 FLUSH_NS = 50_000_000

@@ -55,18 +55,13 @@ class WorkerProcess:
         cancel: threading.Event | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         command: Sequence[str] = (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"),
-        hold: threading.Event | None = None,
         program: str = "llama.cpp",
     ) -> None:
         """Setting `cancel` stops the running request and the worker; `command` gets the pipe's number, and `program`
         names it in messages.
-
-        While `hold` is set the worker pauses before the next step of a decode, and before the next request.
         """
         self._cancel = cancel or threading.Event()
-        self._hold = hold or threading.Event()
         self._program = program
-        self._is_held = False
         self._timeout_s = timeout_s
         self._heard_at = 0.0
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -134,7 +129,6 @@ class WorkerProcess:
         """Return the messages that arrive within a moment, or why there will be none."""
         if self._cancel.is_set():
             return self._stopped(Cancelled())
-        self._send_hold()
         try:
             lines = self._receive()
             messages = [protocol.decode_message(line) for line in lines or ()]
@@ -142,7 +136,7 @@ class WorkerProcess:
             return self._stopped(self._faulty("the worker wrote something that is not a message"))
         if lines is None:
             return [], self._crashed()
-        if messages or self._is_held:
+        if messages:
             self._heard_at = time.monotonic()
         elif time.monotonic() - self._heard_at > self._timeout_s:
             return self._stopped(TimedOut(self._timeout_s))
@@ -179,14 +173,6 @@ class WorkerProcess:
         self._stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
-
-    def _send_hold(self) -> None:
-        """Tell the worker to pause or continue; a dead worker is noticed when its messages are read."""
-        if self._hold.is_set() != self._is_held:
-            self._is_held = not self._is_held
-            with contextlib.suppress(BrokenPipeError):
-                self._stdin.write(protocol.encode(protocol.Hold() if self._is_held else protocol.Release()))
-                self._stdin.flush()
 
     def _receive(self) -> list[bytes] | None:
         """Return the lines that arrive within a moment; None once the child has closed its end."""

@@ -1,8 +1,7 @@
 """The worker's wire format: one JSON object per line, typed and checked at both ends.
 
-Requests go to the worker's stdin, one at a time; only `Hold` and `Release` may follow during one. Messages
-come back on a separate pipe, because llama.cpp and its libraries may print to stdout. `Done` or `Refused`
-ends a request. The worker's log stays inside `ggbench.engines`.
+Requests go to the worker's stdin, one at a time. Messages come back on a separate pipe, because llama.cpp and its
+libraries may print to stdout. `Done` or `Refused` ends a request. The worker's log stays inside `ggbench.engines`.
 
 In the worker a thread waits on stdin, so that the process exits as soon as the parent does, even while native code
 computes.
@@ -20,19 +19,8 @@ from typing import Any, Protocol
 import msgspec
 
 from ggbench.engines.contract import AnyWorkload, Request, Stage
-from ggbench.engines.events import Event, MemoryKind, Steps
+from ggbench.engines.events import Event, MemoryKind
 from ggbench.record import Record
-
-
-class Hold(Record, tag="hold"):
-    """Wait before the next step of a decode, or the next request, until `Release`. Not answered."""
-
-
-class Release(Record, tag="release"):
-    """Continue. Not answered."""
-
-
-Control = Hold | Release
 
 LOG_WARN, LOG_ERROR = 3, 4
 """ggml's levels; the lower ones, debug 1 and info 2, may quote a file's metadata."""
@@ -81,14 +69,14 @@ MAX_LINE_BYTES = 1 << 24
 _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
-def encode(message: Request | Control | Message) -> bytes:
+def encode(message: Request | Message) -> bytes:
     """Encode a message as one line, including the newline."""
     return msgspec.json.encode(message) + b"\n"
 
 
-def request_decoder(loads: Any) -> msgspec.json.Decoder[Request | Control]:  # noqa: ANN401 - a union of types
+def request_decoder(loads: Any) -> msgspec.json.Decoder[Request]:  # noqa: ANN401 - a union of types
     """Return the decoder of a worker that accepts these requests besides workloads; it raises msgspec.DecodeError."""
-    return msgspec.json.Decoder(loads | AnyWorkload | Control)
+    return msgspec.json.Decoder(loads | AnyWorkload)
 
 
 def decode_message(line: bytes) -> Message:
@@ -105,10 +93,8 @@ EXIT_OUT_OF_MEMORY = 5
 class EventPipe:
     """The output of a worker."""
 
-    def __init__(self, event_fd: int, released: threading.Event) -> None:
-        """While `released` is not set, the next request waits, or a decode pauses between steps."""
+    def __init__(self, event_fd: int) -> None:
         self._event_fd = event_fd
-        self._released = released
         self._write_lock = threading.Lock()
 
     def send(self, message: Message) -> None:
@@ -117,15 +103,6 @@ class EventPipe:
         with self._write_lock:
             while data:
                 data = data[os.write(self._event_fd, data) :]
-
-    def send_event(self, event: Event) -> None:
-        """Write an event of a workload; a decode may pause here, between timed steps."""
-        self.send(event)
-        if isinstance(event, Steps):
-            self.wait()
-
-    def wait(self) -> None:
-        self._released.wait()
 
 
 class Carrier(Protocol):
@@ -140,25 +117,20 @@ def serve(make: Callable[[EventPipe], Carrier], loads: Any) -> None:  # noqa: AN
     `loads` are the requests that the worker accepts besides workloads.
     """
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
-    decoder, released = request_decoder(loads), threading.Event()
-    released.set()
-    threading.Thread(target=_read_requests, args=(decoder, requests, released), daemon=True).start()
-    pipe = EventPipe(int(sys.argv[1]), released)
+    threading.Thread(target=_read_requests, args=(request_decoder(loads), requests), daemon=True).start()
+    pipe = EventPipe(int(sys.argv[1]))
     try:
         worker = make(pipe)
         while True:
-            request = requests.get()
-            pipe.wait()
-            worker.carry_out(request)
+            worker.carry_out(requests.get())
     except BaseException:  # Python itself would abort, as the thread holds stdin, and hide the cause
         sys.excepthook(*sys.exc_info())
         os._exit(EXIT_UNEXPECTED)
 
 
 def _read_requests(
-    decoder: msgspec.json.Decoder[Request | Control],
+    decoder: msgspec.json.Decoder[Request],
     requests: queue.SimpleQueue[Request],
-    released: threading.Event,
 ) -> None:
     """Read requests in a separate thread; exit the process when the parent's end of the pipe closes."""
     stdin = sys.stdin.buffer
@@ -170,11 +142,5 @@ def _read_requests(
         except MemoryError:  # otherwise the thread would end, and the parent would wait forever
             os.write(2, b"the worker itself ran out of memory\n")
             os._exit(EXIT_OUT_OF_MEMORY)
-        match message:
-            case Hold():
-                released.clear()
-            case Release():
-                released.set()
-            case _:
-                requests.put(message)
+        requests.put(message)
     os._exit(EXIT_PARENT_GONE)

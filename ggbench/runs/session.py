@@ -74,8 +74,6 @@ class RunContext(Record):
     given_bandwidth: Bandwidth | None = None
     """Given by the user; overrides a measured or reported value."""
     cancel: threading.Event = field(default_factory=threading.Event)
-    hold: threading.Event = field(default_factory=threading.Event)
-    """While set, a decode pauses between steps; engines started by `launch` check it."""
     read_machine: Callable[[], MachineReading] | None = None
     """Called during every run, from a separate thread; None for no readings."""
     reading_interval_s: float = READING_INTERVAL_S
@@ -109,12 +107,12 @@ def run_context(
     """Return the context for runs on this machine; the first call measures main memory's bandwidth, in a second or
     two.
     """
-    threads, hold = default_threads(), threading.Event()
+    threads = default_threads()
     measures = needs_bandwidth and given_bandwidth is None
     seconds = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
 
     def launch(setup: EngineConfig, cancel: threading.Event) -> Engine:
-        return engine_module(setup.engine).launch(cancel, timeout_s=seconds, hold=hold)
+        return engine_module(setup.engine).launch(cancel, timeout_s=seconds)
 
     return RunContext(
         launch=launch,
@@ -123,7 +121,6 @@ def run_context(
         store=store,
         cpu_bandwidth=cached_bandwidth(threads) if measures else None,
         given_bandwidth=given_bandwidth,
-        hold=hold,
         read_machine=MachineReader().read,
     )
 

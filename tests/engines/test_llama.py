@@ -1,7 +1,5 @@
 """The real llama.cpp in a real worker, on a tiny twin."""
 
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -139,30 +137,6 @@ def test_a_dry_open_reports_sizes_and_allocates_nothing(engine: LlamaEngine, tin
     assert found.cache_bytes == (1 << 22) * model.kv_bytes_per_token()
     assert found.total("kv_bytes") == found.total("weight_bytes") == 0
     assert found.total("compute_bytes") > 0
-
-
-def test_a_paused_decode_continues_and_no_sample_holds_the_pause(tiny_twin: Path) -> None:
-    hold, pause_ns = threading.Event(), 500_000_000
-    engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60, hold=hold))
-    try:
-        assert opened(engine, tiny_twin, replace(SETUP, n_ctx=2048))[1] == Completed()
-        batches, held_at, waits_ns = [], 0, []
-        for item in engine.run(Decode(25, 1500)):
-            if isinstance(item, Steps):
-                now = time.perf_counter_ns()
-                if not held_at:
-                    hold.set()
-                    threading.Timer(pause_ns / 1e9, hold.clear).start()
-                else:
-                    waits_ns.append(now - held_at)
-                held_at = now
-                batches.append(item)
-    finally:
-        engine.close()
-    assert item == Completed()
-    assert max(waits_ns) > pause_ns // 2  # it did wait
-    assert max(step_ns for batch in batches for step_ns in batch.step_ns) < pause_ns * 0.9
-    assert sum(len(batch.step_ns) for batch in batches) == 1500
 
 
 def test_more_tokens_than_the_context_holds_end_where_it_ends(engine: LlamaEngine, tiny_twin: Path) -> None:

@@ -22,10 +22,8 @@ FAKE = Path(__file__).parent.parent / "fakes" / "worker.py"
 DECODE = Decode(n_prompt=25, n_gen=3)
 
 
-def start(
-    cue: str, *, cancel: threading.Event | None = None, hold: threading.Event | None = None, timeout_s: float = 60
-) -> WorkerProcess:
-    return WorkerProcess(cancel, timeout_s, command=(sys.executable, str(FAKE), cue), hold=hold)
+def start(cue: str, *, cancel: threading.Event | None = None, timeout_s: float = 60) -> WorkerProcess:
+    return WorkerProcess(cancel, timeout_s, command=(sys.executable, str(FAKE), cue))
 
 
 def ending_of(worker: WorkerProcess, request: Request = DECODE) -> Ending:
@@ -149,22 +147,6 @@ def test_cancel_ends_a_worker_that_hangs() -> None:
         assert ending_of(worker) == Cancelled()
         assert wait_for_end(pid_fd)
     os.close(pid_fd)
-
-
-def test_silence_of_a_held_worker_is_no_time_out() -> None:
-    cancel, hold = threading.Event(), threading.Event()
-    hold.set()
-    with start("hang", cancel=cancel, hold=hold, timeout_s=0.2) as worker:
-        threading.Timer(0.6, cancel.set).start()
-        assert ending_of(worker) == Cancelled()
-
-
-def test_silence_after_a_release_is_a_time_out_again() -> None:
-    hold = threading.Event()
-    hold.set()
-    with start("hang", hold=hold, timeout_s=0.2) as worker:
-        threading.Timer(0.4, hold.clear).start()
-        assert ending_of(worker) == TimedOut(0.2)
 
 
 PARENT = """

@@ -15,7 +15,7 @@ SETUP = LlamaConfig(
 )  # fmt: skip
 DECODER = protocol.request_decoder(LlamaRequest)
 REQUESTS = (
-    LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), Tokenize("Grüße\n"), protocol.Hold(),
+    LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), Tokenize("Grüße\n"),
     Score(((1, 2, 3), (4, 5, 6)), ((3,), (6,)), 1, 2, 2, RowsFile("/rows", "f32", 0, 0, 1, 1, writes=True)),
 )  # fmt: skip
 MESSAGES = (
@@ -28,7 +28,7 @@ MESSAGES = (
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: type(each).__name__)
-def test_a_request_arrives_as_it_was_sent(request_: Request | protocol.Control) -> None:
+def test_a_request_arrives_as_it_was_sent(request_: Request) -> None:
     line = protocol.encode(request_)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")

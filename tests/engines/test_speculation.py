@@ -1,7 +1,6 @@
 """Steps of speculative decoding with the real llama.cpp, a tiny twin drafting for itself."""
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -112,7 +111,7 @@ def test_mtp_layers_draft_for_the_model_that_was_loaded_last(monkeypatch: pytest
     monkeypatch.setattr("ggbench.engines.llama.worker.LlamaModel", Model)
     context = replace(SETUP, mtp=True, n_gpu_layers=0)
     with Path(os.devnull).open("wb") as events:
-        worker = Worker(EventPipe(events.fileno(), threading.Event()))
+        worker = Worker(EventPipe(events.fileno()))
         for setup in (context, replace(context, mmap=False)):
             worker.carry_out(LoadModel("x.gguf", setup))
             worker.carry_out(MakeContext(setup.of_target(), setup.for_draft()))

@@ -30,9 +30,8 @@ class KeptEngine:
         cancel: threading.Event,
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
-        hold: threading.Event | None = None,
     ) -> None:
-        self._start: Callable[[], LlamaEngine] = lambda: launch(cancel, timeout_s=timeout_s, hold=hold)
+        self._start: Callable[[], LlamaEngine] = lambda: launch(cancel, timeout_s=timeout_s)
         self._own: LlamaEngine | None = None
         self._is_greeted = False
 

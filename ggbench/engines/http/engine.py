@@ -59,23 +59,18 @@ CONFIGS = {config.engine: config for config in (EndpointConfig, LlamaServerConfi
 
 _LOADING = 8
 """Tokens of the prompt that makes a server load its model."""
-_HOLD_S = 0.05
 _TOO_OLD = Failed("decode", f"this {NAME} is too old: it does not time its tokens")
 _Events = Generator[Event, None, Ending]
 
 
-def launch(
-    cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
-) -> HttpEngine:
-    """Return an engine that closes its requests when `cancel` is set, and starts none while `hold` is set."""
-    return HttpEngine(cancel, timeout_s=timeout_s, hold=hold)
+def launch(cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> HttpEngine:
+    """Return an engine that closes its requests when `cancel` is set."""
+    return HttpEngine(cancel, timeout_s=timeout_s)
 
 
 class HttpEngine:
-    def __init__(
-        self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None
-    ) -> None:
-        self._cancel, self._timeout_s, self._hold = cancel, timeout_s, hold or threading.Event()
+    def __init__(self, cancel: threading.Event, *, timeout_s: float) -> None:
+        self._cancel, self._timeout_s = cancel, timeout_s
         self._server: Server | None = None
         self._process: ServerProcess | None = None
         """The server that it started; None for one at a URL."""
@@ -102,8 +97,6 @@ class HttpEngine:
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload, with a request for each sequence; a server that dies is a crash, with its log's cause."""
         server, process = self._server, self._process
-        while self._hold.is_set() and not self._cancel.is_set():
-            time.sleep(_HOLD_S)
         if server is None:
             yield Failed(workload.stage, "no server is open")
             return

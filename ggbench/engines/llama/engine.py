@@ -32,11 +32,9 @@ _ERRORS: Mapping[str, Callable[[str], GgbenchError]] = {"start": BindingFailed, 
 """Errors of a worker that refused at one of these stages."""
 
 
-def launch(
-    cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
-) -> LlamaEngine:
-    """Start an engine whose worker stops when `cancel` is set and pauses between steps while `hold` is set."""
-    return LlamaEngine(lambda: WorkerProcess(cancel, timeout_s, hold=hold))
+def launch(cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> LlamaEngine:
+    """Start an engine whose worker stops when `cancel` is set."""
+    return LlamaEngine(lambda: WorkerProcess(cancel, timeout_s))
 
 
 class LlamaEngine(WorkerEngine):

@@ -32,7 +32,7 @@ from ggbench.engines.protocol import EventPipe, serve
 
 class Worker:
     def __init__(self, pipe: EventPipe) -> None:
-        self._send, self._send_event = pipe.send, pipe.send_event
+        self._send = pipe.send
         self._warnings: list[str] = []
         self._errors: list[str] = []
         self._missing_bytes: int | None = None
@@ -125,7 +125,7 @@ class Worker:
         from ggbench.engines.llama.workloads import carry_out
 
         self._model.check_outputs(request)
-        carry_out(self._model, request, self._send_event)
+        carry_out(self._model, request, self._send)
         if isinstance(request, ProveContext) and self._draft and self._draft.handle is not self._model.handle:
             with self._drafting() as draft:  # MTP layers decode only with the model's own output
                 carry_out(draft, request, self._send_progress)

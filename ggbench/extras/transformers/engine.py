@@ -26,13 +26,9 @@ COMMAND = (sys.executable, "-P", "-m", "ggbench.extras.transformers.worker")
 """The worker's command, without the pipe's number."""
 
 
-def launch(
-    cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
-) -> TransformersEngine:
-    """Return an engine whose worker stops when `cancel` is set and pauses between steps while `hold` is set."""
-    return TransformersEngine(
-        lambda: WorkerProcess(cancel, timeout_s, COMMAND, hold, TransformersConfig.program)
-    )
+def launch(cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> TransformersEngine:
+    """Return an engine whose worker stops when `cancel` is set."""
+    return TransformersEngine(lambda: WorkerProcess(cancel, timeout_s, COMMAND, TransformersConfig.program))
 
 
 class TransformersEngine(WorkerEngine):

@@ -65,7 +65,7 @@ class TransformersWorker:
                 send(model.allocated)
                 send(Opened(time.perf_counter() - started, setup.n_ctx, left_bytes=model.left_bytes))
             case Workload():
-                carry_out(model, request, self._pipe.send_event)
+                carry_out(model, request, self._pipe.send)
                 send(model.allocated)
 
     def _recover(self) -> None:

@@ -48,5 +48,5 @@ class PlantedEngine:
         pass
 
 
-def launch(cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
+def launch(cancel: threading.Event, *, timeout_s: float) -> Engine:
     return PlantedEngine()
