@@ -337,13 +337,13 @@ def test_a_key_right_after_a_mark_sees_it(
     monkeypatch.chdir(tmp_path)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await burst(app, pilot, "space", "j", "space", "s")
-        assert message(app).endswith("ggbench-runs-4-3.html")
+        await burst(app, pilot, "space", "j", "space", "S")
+        assert message(app).endswith("ggbench-runs-4-3.json")
         await burst(app, pilot, "home", "space", "j", "space", "j", "space", "d", "y")
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
         await burst(app, pilot, "home", "enter")
-        await press(app, pilot, "s")
-        assert message(app).endswith("ggbench-run-4.html")
+        await press(app, pilot, "S")
+        assert message(app).endswith("ggbench-run-4.json")
         assert opened(app) == [4]
 
     look(steps)
