@@ -23,8 +23,8 @@ from textual.worker import WorkerCancelled
 from ggbench.models.disk import LocalModel
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.tui.widgets.runs_table import RunsTable
+from ggbench.tui.widgets.tables import QuantsTable
 
 LOOK_EVERY_S = 0.001
 NEED_16K = ("e", "down", *"16k", "enter")

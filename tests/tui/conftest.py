@@ -19,7 +19,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.planner import LibraryPlanner
-from ggbench.tui.screens.starting import StartScreen
+from ggbench.tui.screens.planning import PlanScreen
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner, budgets_of
@@ -80,7 +80,7 @@ def no_clock_looks_at_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def few_tokens_were_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the dialog of a measurement begin with a decode of few tokens, as if they were the last choice."""
-    monkeypatch.setattr(StartScreen, "choices", {"decode": {"n_gen": "200"}})
+    monkeypatch.setattr(PlanScreen, "choices", {"decode": {"n_gen": "200"}})
 
 
 @pytest.fixture

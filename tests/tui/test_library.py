@@ -31,7 +31,7 @@ from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.models_pane import ModelTree
 from ggbench.tui.widgets.quant_panels import memory_parts
-from ggbench.tui.widgets.quants_table import QuantsTable
+from ggbench.tui.widgets.tables import QuantsTable
 from tests.fakes.candidates import measured_loss
 from tests.fakes.driving import NEED_16K, ask, choose, names, press, said, see, settle, table, with_disk, words_of
 from tests.fakes.jobs import FakeServices

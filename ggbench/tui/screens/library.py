@@ -20,12 +20,12 @@ from ggbench.sizing.budget import with_main_memory
 from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import pick_in_brief, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, best_models, list_models
-from ggbench.tui.screens.starting import StartScreen
+from ggbench.tui.screens.planning import PlanScreen
 from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TopLine, key_links, put
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quant_panels import MemoryPanel, losses_over_speeds
-from ggbench.tui.widgets.quants_table import QuantsTable
+from ggbench.tui.widgets.tables import QuantsTable
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.record import Pick
@@ -42,7 +42,7 @@ _FIRST_STEP = (
 )
 
 
-class LibraryScreen(StartScreen):
+class LibraryScreen(PlanScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (180, "-huge")]  # noqa: RUF012 - Textual's

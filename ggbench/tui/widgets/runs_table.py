@@ -13,7 +13,7 @@ from ggbench.show.figure import Figure, member
 from ggbench.show.listed_runs import LISTED, ListedRun
 from ggbench.text import has_words, shorten_middle
 from ggbench.tui.widgets.bars import key_links
-from ggbench.tui.widgets.figure_table import FigureTable
+from ggbench.tui.widgets.tables import FigureTable
 from ggbench.units import counted, format_count
 
 _MODEL_WIDTH = 21
