@@ -353,7 +353,7 @@ def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
-        assert size[0] < 80 or "open any with enter. / filters, adds a folder or searches the Hub." in shown
+        assert size[0] < 80 or "Open a model with enter; the best here come first" in shown
         assert "for chat, 8,192 tokens" in shown
         models = tree(app)
         n_folded = models.last_line

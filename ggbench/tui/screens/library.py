@@ -16,7 +16,6 @@ from textual.widgets import Static
 from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.errors import GgbenchError
 from ggbench.show.answer import Answer
-from ggbench.sizing.budget import with_main_memory
 from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import pick_in_brief, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, best_models, list_models
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
 _FIRST_STEP = (
-    "Looking for the best model here; open any with enter. / filters, adds a folder or searches the Hub."
+    "Open a model with enter; the best here come first, once found. / filters, adds a folder, searches the Hub."
 )
 
 
@@ -325,7 +324,7 @@ A path in the filter is added to the list. The command line also measures server
         is_planning = self.is_planning or self.planner is None
         self._table.border_title = Text(library.status(is_planning=is_planning))
         if library.entry is None:
-            answer = _FIRST_STEP if self._best is None else pick_in_brief(self._best)
+            answer = pick_in_brief(self._best) or _FIRST_STEP
         else:
             answer = "planning…" if is_planning else pick_in_brief(library.pick)
         put(self.query_one("#answer", Static), answer)
@@ -341,6 +340,7 @@ def _behind(pick: Pick, budget: Budget) -> Answer:
     """Return a pick's alternatives and reasons, without what the panel above says."""
     from ggbench.decisions.pick.sentences import is_runnable
     from ggbench.decisions.pick.show import pick_answer, settings_of
+    from ggbench.sizing.budget import with_main_memory
 
     best, budget = pick.best if is_runnable(pick) else None, with_main_memory(budget)
     run = None if best is None else settings_of(best, budget)
