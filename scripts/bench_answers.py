@@ -61,7 +61,7 @@ def main() -> int:
                 asked.runs if size == "large" else 0,
             )
         with Store.open(homes["", "small"] / "ggbench" / "results.sqlite") as store:
-            n_runs = store.count_runs()[0]
+            n_runs = store.count_runs()
             decodes = [each for each in store.list_runs() if (each.kind, each.state) == ("decode", "completed")]
             newest = decodes[:2]
         compiled = {
@@ -186,7 +186,7 @@ def _peak_bytes(usage: resource.struct_rusage) -> int:
 def _time_keys(environment: dict[str, str]) -> None:
     """Print how long keys take on the Results screen, from the key to the drawing of what it changes."""
     with Store.open(Path(environment["XDG_DATA_HOME"]) / "ggbench" / "results.sqlite") as store:
-        n_runs, *_ = store.count_runs()
+        n_runs = store.count_runs()
     count, cursor = f"of {n_runs:,} runs", "❯"
     # the blinking cursor is on the first letter of the placeholder
     keys = [

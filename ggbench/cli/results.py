@@ -38,7 +38,7 @@ def command(model: str | None, limit: int, output: Output) -> None:
 
     with Store.open() as store:
         if model is None:
-            found, n_runs = store.list_runs(limit=limit), store.count_runs()[0]
+            found, n_runs = store.list_runs(limit=limit), store.count_runs()
         else:
             found, n_runs = runs_named(store, model, limit)
         runs = [ListedRun.of(stored, store) for stored in found]

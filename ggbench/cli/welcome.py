@@ -49,7 +49,6 @@ def _n_runs() -> tuple[int, Sequence[str]]:
         return 0, ()
     try:
         with Store.open() as store:
-            n_runs, *_ = store.count_runs()
-            return n_runs, store.notices
+            return store.count_runs(), store.notices
     except StoreError:
         return 0, [say("welcome.unreadable")]

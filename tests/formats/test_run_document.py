@@ -240,7 +240,7 @@ def test_imports_at_once_store_a_run_once(tmp_path: Path, read: ReadRuns) -> Non
         kept = list(pool.map(import_all, range(4)))
     assert sorted(kept) == [[False] * len(runs)] * 3 + [[True] * len(runs)]
     with Store.open(path) as opened:
-        assert opened.count_runs()[0] == len(runs)
+        assert opened.count_runs() == len(runs)
 
 
 def test_a_file_of_a_million_empty_lists_is_refused(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def _command(*words: str) -> _Taken:
 def _results_screen(_n: int) -> _Taken:
     """From the key until the number of all runs is drawn, and the memory then."""
     with Store.open() as store:
-        n, *_ = store.count_runs()  # an import has added some
+        n = store.count_runs()  # an import has added some
     terminal = in_terminal("tui", "--offline")
     try:
         terminal.wait_for(b"Library")
