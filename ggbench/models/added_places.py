@@ -122,7 +122,7 @@ _MAX_BYTES = 1 << 20
 class _Remembered(Record):
     places: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
-    """Of former versions; they stay in the file."""
+    """Written by former versions; they stay in the file."""
 
 
 def remembered_places() -> tuple[Path, ...]:

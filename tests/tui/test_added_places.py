@@ -179,7 +179,6 @@ def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.M
         str(models / "one-q8_0.gguf"): (models / "one-q8_0.gguf", "one-q8_0.gguf"),
         "qwen1.5-7b": ("qwen1.5-7b", None), "twin:qwen1.5-7b:q4_k_m": ("twin:qwen1.5-7b", "q4_k_m"),
         "hf:maker/small-gguf": ("maker/small-gguf", None), "maker/small-gguf:q8_0": ("maker/small-gguf", "q8_0"),
-        "http://127.0.0.1:8080/v1": ("http://127.0.0.1:8080", None),
     }  # fmt: skip
     for argument in wanted:
         assert run(command, [argument, "--offline"]).exit_code == 0
@@ -187,6 +186,7 @@ def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.M
     assert remembered_places() == (models,)
     assert isinstance(run(command, [str(models / "nowhere.gguf")]).exception, BadFile)
     assert isinstance(run(command, ["qwen1.5-8b"]).exception, UnknownName)
+    assert "not a server" in str(run(command, ["http://127.0.0.1:8080/v1"]).exception)
 
 
 def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A pick in the TUI: what is needed, what to run and why, and what becomes of the choice."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,8 @@ def planner(planner: FakePlanner) -> FakePlanner:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]:
-    found: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]] = []
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, tuple[str, tuple[str, ...]]]]:
+    found: list[tuple[Any, tuple[str, tuple[str, ...]]]] = []
 
     def find(_screen: LibraryScreen, request: Any, selection: Any) -> None:  # noqa: ANN401
         found.append((request, selection))
@@ -149,7 +148,7 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
 
 
 def test_the_row_at_the_cursor_is_run_or_downloaded(
-    app: App, drive: Drive, started: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]
+    app: App, drive: Drive, started: list[tuple[Any, tuple[str, tuple[str, ...]]]]
 ) -> None:
     async def steps(app: App, pilot: Page) -> None:
         words = await see(app, pilot, "w", "b")
@@ -159,9 +158,9 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
         assert isinstance(request, RunRequest)
         assert request.options == DecodeSettings(200)
         assert request.setup.type_k == "f16"
-        assert selection == [("small-0.6b", ("q4_k_m",))]
+        assert selection == ("small-0.6b", ("q4_k_m",))
         await press(app, pilot, "p")
-        assert started[1] == (None, [("small-0.6b", ("q4_k_m",))])
+        assert started[1] == (None, ("small-0.6b", ("q4_k_m",)))
 
     drive(app, steps)
 

@@ -138,6 +138,7 @@ def test_keys_stop(target: Target, tmp_path: Path) -> None:
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(decodes([target] * 4, 1000))
         await asyncio.to_thread(gates[0].reached.wait, 60)
+        host.run_screen._look()
         await pilot.press("down", "d", "up")
         assert lines_of(host)[1].startswith("–")
         await pilot.press("d")

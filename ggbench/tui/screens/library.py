@@ -75,7 +75,7 @@ A path in the filter is added to the list. The command line also measures server
         self._planned: str | None = None
         """The quant whose plan is in place of the pick's answer."""
         self._best: Pick | None = None
-        """That among the current models, which is named until one is chosen."""
+        """The pick among the current models, which is named until one is chosen."""
 
     def compose(self) -> ComposeResult:
         yield TopLine("library")

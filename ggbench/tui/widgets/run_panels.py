@@ -44,8 +44,7 @@ class WorkList(OptionList):
     def show(self, items: Sequence[WorkItem], lines: Sequence[str]) -> None:
         """Show a line for each item, which begins with its glyph."""
         for index, line in enumerate(lines):
-            text = Text(line, no_wrap=True, overflow="ellipsis")
-            text.stylize(_COLOURS.get(line[0], ""), 0, 1)
+            text = Text.assemble((line[0], _COLOURS.get(line[0], "")), line[1:])
             if index >= len(self._shown):
                 self.add_option(text)
             elif line != self._shown[index]:
