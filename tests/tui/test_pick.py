@@ -194,7 +194,7 @@ def test_a_downloaded_file_and_a_run_renew_an_open_pick(
 
 def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "w", "e", "down", "down", *"99", "enter")
+        words = await see(app, pilot, "w", "e", "down", "down", *"99", "enter")
         assert "q4_k_m comes nearest: it answers at 20.0 tok/s in a chat session" in " ".join(words.split())
         planner.errors["small-0.6b"] = BadFile("no quant can be planned", "take another model")
         words = await see(app, pilot, "e", "right", "enter")
