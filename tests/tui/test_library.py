@@ -273,7 +273,7 @@ def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) ->
         assert "the search failed" in shown and "offline mode" in shown
         shown = await see(app, pilot, "escape", "slash", *"transformers:org/name", "enter")
         assert "✗ this command needs a GGUF file, not a checkpoint of Transformers" in shown
-        assert "decode, prefill, session, speed" in shown  # which the command line measures
+        assert "decode, prefill, speed" in shown  # which the command line measures
         assert "checkpoint" not in await see(app, pilot, "escape", "escape", "j")
 
     drive(app, steps, (120, 30))
