@@ -30,7 +30,7 @@ from ggbench.expect.sessions import parse_session
 if TYPE_CHECKING:
     from ggbench.engines.contract import Engine
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.expect.sessions import Session
+    from ggbench.expect.sessions import Conversation
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.sizing.plan_record import EnginePlan
@@ -169,7 +169,7 @@ def _plan_files(
     setup: LlamaConfig,
     hub: HubOptions,
     output: Output,
-    session: Session | None,
+    session: Conversation | None,
 ) -> list[EnginePlan]:
     """Plan GGUF files for each machine by running llama.cpp's allocator dry."""
     from ggbench.engines.contract import launch_engine

@@ -18,7 +18,7 @@ from ggbench.sizing.what_helps import with_other_quants
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.expect.sessions import Session
+    from ggbench.expect.sessions import Conversation
     from ggbench.stats.intervals import Expected
 
 
@@ -27,7 +27,7 @@ def plan_model(
     request: PlanRequest,
     allocator: DryAllocator,
     smaller: Callable[[int], Sequence[Target]],
-    session: Session | None = None,
+    session: Conversation | None = None,
 ) -> EnginePlan:
     """Return the rows of all targets, and what would help.
 
@@ -57,7 +57,7 @@ def _estimated(
     rows: Sequence[PlanRow],
     planners: Planners,
     request: PlanRequest,
-    session: Session | None,
+    session: Conversation | None,
 ) -> list[PlanRow]:
     """Return the rows with expected speeds and known losses."""
     from ggbench.expect.machine_runs import MachineRuns
@@ -98,7 +98,7 @@ def _estimated(
         return list(map(estimated, targets, rows))
 
 
-def _told(session: Session | None, rows: Sequence[PlanRow], n_ctx: int) -> Session | None:
+def _told(session: Conversation | None, rows: Sequence[PlanRow], n_ctx: int) -> Conversation | None:
     """Return the session to tell the time of in a context: the one asked for, or of a single row the longest held."""
     from ggbench.expect.sessions import longest_within
 

@@ -9,7 +9,7 @@ server-context.cpp of the llama.cpp in llama-cpp-python 0.3.36. It makes more of
 from __future__ import annotations
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.sessions import Session
+from ggbench.expect.sessions import Conversation
 from ggbench.gguf_file.model_file import ModelFile
 
 _MOST, _MIN_STEP = 32, 8192
@@ -18,7 +18,7 @@ _BEFORE_END = 4
 """Tokens before the end of a prompt at which there is a checkpoint, and another one n_ubatch before it."""
 
 
-def cached_tokens(session: Session, file: ModelFile, setup: LlamaConfig) -> tuple[int, ...]:
+def cached_tokens(session: Conversation, file: ModelFile, setup: LlamaConfig) -> tuple[int, ...]:
     """Return the tokens that are cached of each prompt: `cache_n` of llama-server's timings.
 
     The last token of an answer is never cached.

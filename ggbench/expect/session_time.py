@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import astuple, replace
 
-from ggbench.expect.sessions import Session
+from ggbench.expect.sessions import Conversation
 from ggbench.expect.speed import curve_at
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.stats.speed_curve import Known, SessionTime, SpeedCurve, interpolated, inverse
@@ -25,7 +25,7 @@ class TurnTime(NamedTuple):
 
 
 def session_time(
-    curves: Sequence[SpeedCurve], session: Session, n_cached: Sequence[int] = ()
+    curves: Sequence[SpeedCurve], session: Conversation, n_cached: Sequence[int] = ()
 ) -> SessionTime | None:
     """Return the time of a session, None if that of an answer is unknown; `n_cached` as of `turn_times()`.
 
@@ -51,7 +51,9 @@ def session_time(
     return replace(found, total_s=total, first_wait_s=waits[0], last_wait_s=waits[-1])
 
 
-def turn_times(curves: Sequence[SpeedCurve], session: Session, n_cached: Sequence[int] = ()) -> list[TurnTime]:
+def turn_times(
+    curves: Sequence[SpeedCurve], session: Conversation, n_cached: Sequence[int] = ()
+) -> list[TurnTime]:
     """Return the times of the turns; empty if a depth is unknown.
 
     `n_cached` are the tokens that a server has cached of each prompt, by default all that the session keeps. An answer

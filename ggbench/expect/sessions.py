@@ -36,7 +36,9 @@ class Turn(Record):
     among `n_new`."""
 
 
-class Session(Record):
+class Conversation(Record):
+    """A session to take: its turns in order, on one transcript."""
+
     name: str
     turns: tuple[Turn, ...]
     source: str
@@ -62,7 +64,7 @@ class Session(Record):
         """The context to run it with: of a multiple of 4,096 tokens, as people set them."""
         return -(-self.n_tokens // _STEP) * _STEP
 
-    def within(self, n_ctx: int) -> Session:
+    def within(self, n_ctx: int) -> Conversation:
         """Return the session with as much less to read and to generate in each turn as a context holds."""
         share = n_ctx / self.n_tokens
         if share >= 1:
@@ -70,7 +72,7 @@ class Session(Record):
         turns = (
             Turn(max(1, int(share * each.n_new)), int(share * each.n_gen), each.kept) for each in self.turns
         )
-        return Session(self.name, tuple(turns), self.source)
+        return Conversation(self.name, tuple(turns), self.source)
 
 
 class _Known(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,16 +81,16 @@ class _Known(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @reads_data
-def known_sessions() -> Mapping[str, Session]:
+def known_sessions() -> Mapping[str, Conversation]:
     """Return the sessions of the package by name."""
     found = msgspec.toml.decode(data_text("sessions.toml", "ggbench.expect"), type=dict[str, _Known])
     return {
-        name: Session(name, tuple(Turn(*each) for each in known.turns), " ".join(known.source.split()))
+        name: Conversation(name, tuple(Turn(*each) for each in known.turns), " ".join(known.source.split()))
         for name, known in found.items()
     }
 
 
-def longest_within(n_ctx: int) -> Session | None:
+def longest_within(n_ctx: int) -> Conversation | None:
     """Return the longest session of the package that a context holds; None if it holds none."""
     held = (each for each in known_sessions().values() if each.n_tokens <= n_ctx)
     return max(held, key=lambda each: each.n_tokens, default=None)
@@ -135,7 +137,7 @@ class _Line(_Counts):
     usage: _Counts | None = None
 
 
-def read_session(path: Path) -> Session:
+def read_session(path: Path) -> Conversation:
     """Read a session of JSON lines, one for each turn: `{"new": 800, "generated": 120, "kept": 1.0}`, or answers of
     servers with OpenAI's `usage` or llama-server's `timings`.
 
@@ -161,7 +163,7 @@ def read_session(path: Path) -> Session:
         length = round(turn.kept * length) + turn.n_new + turn.n_gen
         if length > LARGEST_N_CTX:
             raise BadFile(f"{path}: after line {number} no context holds the {length:,} tokens")
-    return Session(path.name, tuple(turns), str(path))
+    return Conversation(path.name, tuple(turns), str(path))
 
 
 def _turn(line: bytes, n_before: int) -> Turn | None:
@@ -176,7 +178,7 @@ def _turn(line: bytes, n_before: int) -> Turn | None:
 _TURN = re.compile(r"(?P<prompt>[^+@]+)\+(?P<gen>[^+@]+)(?:@(?P<depth>[^+@]+))?")
 
 
-def parse_session(text: str) -> Session:
+def parse_session(text: str) -> Conversation:
     """Parse the name of a session of the package, the path of a file with one, or `IN+OUT@DEPTH` in tokens, e.g.
     `2k+500@16k`: a turn after a first one that reads DEPTH tokens. Raises UsageError and BadFile.
     """
@@ -193,4 +195,4 @@ def parse_session(text: str) -> Session:
         )
     turn = Turn(parse_tokens(match["prompt"]), parse_tokens(match["gen"]))
     depth = parse_tokens(match["depth"], least=0) if match["depth"] else 0
-    return Session(text, (Turn(depth, 0), turn) if depth else (turn,), "given")
+    return Conversation(text, (Turn(depth, 0), turn) if depth else (turn,), "given")

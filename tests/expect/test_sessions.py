@@ -8,13 +8,13 @@ import pytest
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile
 from ggbench.expect.session_cache import cached_tokens
-from ggbench.expect.sessions import Session, Turn, known_sessions, read_session
+from ggbench.expect.sessions import Conversation, Turn, known_sessions, read_session
 from ggbench.gguf_file.layout import build_model
 from ggbench.models.catalog import load_catalog
 
 
 def test_a_transcript_grows_by_what_is_read_and_generated_and_shrinks_by_what_is_dropped() -> None:
-    session = Session("own", (Turn(1000, 100), Turn(50, 10), Turn(300, 40, 0.5), Turn(5, 5)), "")
+    session = Conversation("own", (Turn(1000, 100), Turn(50, 10), Turn(300, 40, 0.5), Turn(5, 5)), "")
     assert session.depths == (0, 1100, 580, 920)
     assert session.n_tokens == 1160, "before the cut"
 
@@ -71,7 +71,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_session(tmp_path / "none")
 
 
-GROWS = Session(
+GROWS = Conversation(
     "own", tuple(Turn(*each) for each in ((300, 40), (60, 30), (700, 40), (20, 30), (900, 30), (40, 20))), ""
 )
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.needs import Needs
 from ggbench.errors import UsageError
 from ggbench.expect.session_time import session_time, turn_times
-from ggbench.expect.sessions import Session, Turn, known_sessions, parse_session
+from ggbench.expect.sessions import Conversation, Turn, known_sessions, parse_session
 from ggbench.expect.together import curves_together
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate
@@ -125,10 +125,10 @@ def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedCurve
     return SpeedCurve("forecast", "twins", steps, prompts)
 
 
-TURN = Session("w", (Turn(4096, 0), Turn(512, 300)), "")
+TURN = Conversation("w", (Turn(4096, 0), Turn(512, 300)), "")
 
 
-def _time(curve: SpeedCurve, session: Session = TURN) -> SessionTime:
+def _time(curve: SpeedCurve, session: Conversation = TURN) -> SessionTime:
     found = session_time([curve], session)
     assert found is not None and found.total_s is not None
     return found
@@ -153,7 +153,7 @@ def test_what_a_server_has_not_cached_is_read_again_and_no_wait_is_shorter_than_
     kept, again = turn_times([curve], TURN), turn_times([curve], TURN, (0, 0))
     assert again[1].wait_s is not None and kept[0].wait_s is not None
     assert again[1].wait_s.value == pytest.approx((2.0 * 4608 + 0.001 * 4608**2) / 1e3)
-    one = turn_times([curve], Session("w", (Turn(4096, 0), Turn(1, 1)), ""))[1].wait_s
+    one = turn_times([curve], Conversation("w", (Turn(4096, 0), Turn(1, 1)), ""))[1].wait_s
     assert one is not None and one.value == pytest.approx((20 + 4096 / 500) / 1e3)
 
 

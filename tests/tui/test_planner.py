@@ -15,7 +15,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import Transport
 from ggbench.errors import BadFile, GgbenchError
-from ggbench.expect.sessions import Session, Turn
+from ggbench.expect.sessions import Conversation, Turn
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
@@ -55,7 +55,7 @@ def start(workers: list[FakeWorker]) -> Callable[[], LlamaEngine]:
 
 
 def needing(n_ctx: int, *, is_here: bool = True) -> PickRequest:
-    workload = Session("short", (Turn(128, 128),), "")
+    workload = Conversation("short", (Turn(128, 128),), "")
     budget, caches = msgspec.structs.replace(BUDGET, is_here=is_here), (("f16", "f16"),)
     return PickRequest(Needs(workload, given_n_ctx=n_ctx), budget, LlamaConfig(), caches)
 

@@ -10,7 +10,7 @@ import msgspec
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
 from ggbench.expect.loss import NOTICED_LOSS
-from ggbench.expect.sessions import Session, known_sessions
+from ggbench.expect.sessions import Conversation, known_sessions
 from ggbench.record import Record
 from ggbench.units import MIB, format_count, format_number
 
@@ -37,7 +37,7 @@ LAST_WAIT_S = 10.0
 class Needs(Record):
     """The requirements. Raises UsageError for impossible numbers."""
 
-    workload: Session = msgspec.field(default_factory=lambda: known_sessions()["chat"])
+    workload: Conversation = msgspec.field(default_factory=lambda: known_sessions()["chat"])
     given_n_ctx: int | None = None
     tok_s: float | None = None
     """Minimum speed of the answer; None for any."""
@@ -66,7 +66,7 @@ class Needs(Record):
         return whole_steps(self.given_n_ctx or self.workload.n_ctx)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> Conversation:
         """The workload's session as the context holds it."""
         return self.workload.within(self.n_ctx_slot)
 

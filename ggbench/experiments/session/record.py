@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec.structs import force_setattr
 
 from ggbench.errors import UnknownName
-from ggbench.expect.sessions import Session, Turn, known_sessions, read_session
+from ggbench.expect.sessions import Conversation, Turn, known_sessions, read_session
 from ggbench.fields import COUNT, FieldKind, Option
 from ggbench.paths import expand_path
 from ggbench.record import Record
@@ -51,8 +51,8 @@ class SessionSettings(Settings, Record):
         return self.workload.replace("\\", "/").rpartition("/")[2]
 
     @property
-    def session(self) -> Session:
-        return Session(self.name, self.turns, self.workload)
+    def session(self) -> Conversation:
+        return Conversation(self.name, self.turns, self.workload)
 
     @property
     def n_ctx_needed(self) -> int:
@@ -60,7 +60,7 @@ class SessionSettings(Settings, Record):
         return self.session.n_tokens
 
 
-def _find(workload: str) -> Session:
+def _find(workload: str) -> Conversation:
     known = known_sessions()
     if workload in known:
         return known[workload]
