@@ -321,7 +321,7 @@ class PlanRow(Record):
     expected_together: Expected | None = None
     """Tokens/s of all slots at once, which share `n_ctx` equally; None for a single slot."""
     session: SessionTime | None = None
-    """Of the session that was asked for, or the longest of the package that `n_ctx_slot` holds."""
+    """The time of the session that was asked for, else of the longest of the package that `n_ctx_slot` holds."""
     loss: Expected | None = None
     """Loss of weights and cache against the original [nats]; None if unknown."""
     flash_attn: bool | None = None

@@ -85,6 +85,6 @@ GROWS = Conversation(
     ],
 )
 def test_what_llama_server_has_cached_of_a_transcript_that_grows(model: str, cached: tuple[int, ...]) -> None:
-    """As its `cache_n` said of models of these kinds: scripts/EVIDENCE.md."""
+    """What its `cache_n` said of models of these kinds: scripts/EVIDENCE.md."""
     file = build_model(load_catalog().model(model).hyper, model)
     assert cached_tokens(GROWS, file, LlamaConfig()) == cached

@@ -60,7 +60,7 @@ class Candidate(Record):
     probed_by: int | None = None
     """The run that found `max_n_ctx` by real allocations; None if planned."""
     speed: SessionTime | None = None
-    """Of the workload's session, not from disturbed runs."""
+    """The time of the workload's session; disturbed runs do not count."""
     weights_loss: Expected | None = None
     cache_loss: Expected = NO_LOSS
     joint_loss: Expected | None = None
