@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec.structs
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -196,3 +197,29 @@ def test_a_search_says_that_it_fills_the_memory_and_takes_the_limit_of_the_optio
         assert jobs[-1].setup == LlamaConfig(memory_limit_bytes=4 * GIB)
 
     drive(app, steps)
+
+
+def test_a_pasted_command_fills_a_dialog(setups: tuple[App, list[LlamaConfig], list[Job]], drive: Drive) -> None:
+    """Whatever has the focus, and with a terminal's ends of lines; another text goes into its field."""
+    command = "llama-server -m a.gguf \\\r  -c 16384 -ctk q8_0 \\\r -ctv q8_0 -fa 1 --swa-full -np 1"
+
+    async def paste(app: App, pilot: Page, text: str) -> None:
+        app.post_message(events.Paste(text))
+        await settle(app, pilot)
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "o", "down")
+        await paste(app, pilot, "8k\nand more")
+        assert app.screen.query_one("#n_ctx", Input).value == "8k"
+        await paste(app, pilot, command)
+        assert "from the command: --n-ctx 16384, " in words_of(app)
+        await press(app, pilot, "enter")
+        wanted = LlamaConfig(n_ctx=16_384, type_k="q8_0", type_v="q8_0", flash_attn="on", swa_full=True)
+        assert app.setup == wanted
+        await press(app, pilot, "e")
+        await paste(app, pilot, command.replace("16384", "32768"))
+        await press(app, pilot, "enter")
+        library = app.screen
+        assert isinstance(library, LibraryScreen) and library.library.needs.given_n_ctx == 32_768
+
+    drive(setups[0], steps)

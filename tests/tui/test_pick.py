@@ -78,8 +78,11 @@ def test_the_pick_and_its_command_are_on_top_and_what_is_behind_them_a_key_away(
         why = await see(app, pilot, "w")
         assert pane(app) == "why" and "chat: 13 turns, 6,713 tokens" in why
         assert why.count(run) == 1
-        await press(app, pilot, "y")
+        assert "Docker" in await see(app, pilot, "y")
+        await press(app, pilot, "enter")
         assert app.clipboard == run  # and not of the quant where the cursor was
+        await press(app, pilot, "y", "down", "enter")
+        assert app.clipboard.startswith("[small-")
         await press(app, pilot, "escape")
         assert pane(app) == "" and table(app).has_focus
         await pilot.resize_terminal(200, 50)
@@ -93,11 +96,11 @@ def test_enter_shows_the_plan_of_a_quant_with_its_command(app: App, drive: Drive
     async def steps(app: App, pilot: Page) -> None:
         words = await see(app, pilot, "tab", "j", "enter")
         assert pane(app) == "plan of q8_0" and "small-gguf:q8_0" in words
-        await press(app, pilot, "y")
+        await press(app, pilot, "y", "enter")
         assert app.clipboard.startswith("llama-server -hf maker/small-gguf:q8_0")
         words = await see(app, pilot, "e", "down", *"4k", "enter")
         assert "small-gguf:q8_0" in words
-        await press(app, pilot, "escape", "P", "y")
+        await press(app, pilot, "escape", "P", "y", "enter")
         assert ":q4_k_m" in app.clipboard
 
     drive(app, steps)
@@ -178,7 +181,7 @@ def test_a_downloaded_file_and_a_run_renew_an_open_pick(
         app._screens["library"].post_message(ModelsChanged())
         await settle(app, pilot)
         assert planner.n_forgotten == 1
-        await press(app, pilot, "y")
+        await press(app, pilot, "y", "enter")
         assert app.clipboard.startswith("llama-server -m /cache/")
         await press(app, pilot, "2")
         n_asked = len(planner.asked)

@@ -18,17 +18,18 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.events import DescendantFocus
+from textual.events import DescendantFocus, Paste
 from textual.widgets import Input, Label, Select, Static, Switch
 
 from ggbench.commands.budget_options import BudgetOptions
 from ggbench.decisions.pick.needs import Needs, Preference
+from ggbench.engines.llama.command_line import parse_command
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.expect.loss import NOTICED_LOSS
 from ggbench.expect.sessions import known_sessions
 from ggbench.fields import Option, defaults_of, options_of
-from ggbench.text import sanitize
+from ggbench.text import in_words, sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
 from ggbench.tui.widgets.bars import key_links
 from ggbench.units import format_count, format_length, parse_tokens
@@ -194,6 +195,15 @@ class Choice(Select[str], inherit_bindings=False):
         self.value = self._choices[index % len(self._choices)]
 
 
+class Entry(Input):
+    """Textual's Input, but for a pasted command, which is the dialog's: it would keep the first line."""
+
+    def _on_paste(self, event: Paste) -> None:
+        assert isinstance(self.screen, FormDialog)
+        if self.screen.take_command(event):
+            event.prevent_default()
+
+
 Editor: TypeAlias = Input | Choice | Switch
 
 
@@ -240,7 +250,7 @@ class FormDialog(Dialog[Answer]):
         elif field.choices:
             editor = Choice(tuple(field.choices), text, id=field.name)
         else:
-            editor = Input(text, placeholder=field.placeholder, id=field.name, compact=True)
+            editor = Entry(text, placeholder=field.placeholder, id=field.name, compact=True)
         name = Label(field.label, classes="label", markup=False)
         return Horizontal(
             name, editor, Static(field.unset, classes="unset", markup=False), id=f"line_{field.name}"
@@ -301,6 +311,26 @@ class FormDialog(Dialog[Answer]):
             self.say(self.follows(self.answer(self.given())))
         except UsageError as error:
             self.refuse(error)
+
+    @on(Paste)
+    def take_command(self, event: Paste) -> bool:
+        """Fill the fields from a pasted llama-server command; False for another text, or if it gives none of them.
+
+        Terminals paste a line's end as a carriage return.
+        """
+        try:
+            given = parse_command("\n".join(event.text.splitlines())).settings
+        except UsageError:
+            return False
+        texts = [(field, given.get(field.name.removeprefix("given_"), "")) for field in self.fields]
+        found = [(field, text) for field, text in texts if text in (field.choices or (text,)) and text]
+        for field, text in found:
+            write_text(self.editor(field), text)
+        if found:
+            event.stop()
+            filled = in_words([f"{field.label} {text}" for field, text in found])
+            self.notify(f"from the command: {filled}", markup=False)
+        return bool(found)
 
     @on(DescendantFocus)
     def explain(self) -> None:

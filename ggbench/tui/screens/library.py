@@ -28,6 +28,7 @@ from ggbench.tui.widgets.tables import QuantsTable
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.record import Pick
+    from ggbench.decisions.pick.run_commands import RunSettings
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
     from ggbench.sizing.plan_record import Budget
@@ -240,18 +241,23 @@ A path in the filter is added to the list. The command line also measures server
             self.show_status()
 
     def action_copy(self) -> None:
-        """Copy the command of the quant at the cursor."""
-        row = self.chosen
-        if row is None or not (command := self._command_of(row)):
+        """Ask in which form to copy what runs the quant at the cursor."""
+        from ggbench.tui.screens.pickers import FormPicker
+
+        if (run := self._run_of(self.chosen)) is None:
             self.notify("nothing to copy: no quant with a file is at the cursor", severity="warning")
         else:
-            self.app.copy_to_clipboard(command)
+            self.app.push_screen(FormPicker(run))
+
+    def _run_of(self, row: QuantRow | None) -> RunSettings | None:
+        """Return what runs a quant as planned; None without a file."""
+        from ggbench.decisions.pick.show import settings_of
+
+        return None if row is None or self.budget is None else settings_of(row.candidate, self.budget)
 
     def _command_of(self, row: QuantRow) -> str:
         """Return llama-server's command line; empty without a file."""
-        from ggbench.decisions.pick.show import settings_of
-
-        run = None if self.budget is None else settings_of(row.candidate, self.budget)
+        run = self._run_of(row)
         return "" if run is None else run.commands.llama_server
 
     def action_filter(self) -> None:

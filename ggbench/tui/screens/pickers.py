@@ -1,10 +1,11 @@
-"""The dialog that asks for the memory to plan for."""
+"""Dialogs that ask for one of several: the memory to plan for, and the form in which to copy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import ClassVar
 
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,6 +14,7 @@ from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from ggbench.commands.budget_options import BudgetOptions
+from ggbench.decisions.pick.run_commands import FORMS, RunSettings, render
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.machine.known_devices import KnownDevice, known_devices
@@ -23,6 +25,13 @@ from ggbench.tui.widgets.bars import key_links, machine_text
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
 _TYPED = "typed"
+_FORM_OF = {
+    "sh": "llama-server's command line",
+    "preset": "a section for llama-server's --models-preset",
+    "llama-swap": "llama-swap's configuration",
+    "modelfile": "Ollama's Modelfile",
+    "docker": "Docker's command line",
+}
 
 
 def _described(text: str) -> BudgetOptions:
@@ -30,6 +39,37 @@ def _described(text: str) -> BudgetOptions:
     gpu, plus, ram = (part.strip() for part in text.partition("+"))
     ram += "GiB" * ram.isdecimal()
     return BudgetOptions(gpu=(gpu,) if gpu else (), ram=ram if plus else None)
+
+
+class FormPicker(Dialog[None]):
+    """Asks in which form to copy what runs a quant, and copies it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Close")]
+
+    def __init__(self, run: RunSettings) -> None:
+        super().__init__()
+        self._run = run
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as sheet:
+            sheet.border_title, sheet.border_subtitle = "copy for", key_links("⏎ copy · esc close")
+            yield OptionList(*map(self._option, FORMS), markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).action_first()
+
+    def _option(self, form: str) -> Option:
+        """Return what a form is for, or why there is none."""
+        try:
+            render(self._run, form)
+        except UsageError as error:
+            return Option(Text(error.message), disabled=True)
+        return Option(Text(f"{form:<10}  {_FORM_OF[form]}"), id=form)
+
+    @on(OptionList.OptionSelected)
+    def _copy(self, event: OptionList.OptionSelected) -> None:
+        self.app.copy_to_clipboard(render(self._run, event.option_id or ""))
+        self.dismiss()
 
 
 class MemoryPicker(Dialog[BudgetOptions | None]):
