@@ -8,7 +8,7 @@ server-context.cpp of the llama.cpp in llama-cpp-python 0.3.36. It makes more of
 
 from __future__ import annotations
 
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.expect.sessions import Conversation
 from ggbench.gguf_file.model_file import ModelFile
 
@@ -24,8 +24,9 @@ def cached_tokens(session: Conversation, file: ModelFile, setup: LlamaConfig) ->
     The last token of an answer is never cached.
     """
     windows = [] if setup.swa_full else [each.window for each in file.states if each.window]
+    window, n_slots = max(windows, default=0), setup.n_seq_max if setup.kv_unified else 1
     is_recurrent = any(each.recurrent_elements for each in file.states)
-    slot = _Slot(max(windows, default=0), setup.n_ubatch, is_recurrent)
+    slot = _Slot(window, whole_steps(n_slots * window + setup.n_ubatch), setup.n_ubatch, is_recurrent)
     return tuple(
         slot.read(depth, depth + turn.n_new, turn.n_gen)
         for depth, turn in zip(session.depths, session.turns, strict=True)
@@ -33,8 +34,14 @@ def cached_tokens(session: Conversation, file: ModelFile, setup: LlamaConfig) ->
 
 
 class _Slot:
-    def __init__(self, window: int, n_ubatch: int, is_recurrent: bool) -> None:
-        self._window, self._n_ubatch, self._is_recurrent = window, n_ubatch, is_recurrent
+    def __init__(self, window: int, n_cells: int, n_ubatch: int, is_recurrent: bool) -> None:
+        """Begin empty, with `n_cells` of a windowed cache: `size_swa` in llama-kv-cache-iswa.cpp."""
+        self._window, self._n_cells, self._n_ubatch, self._is_recurrent = (
+            window,
+            n_cells,
+            n_ubatch,
+            is_recurrent,
+        )
         self._length = 0
         self._checkpoints: list[int] = []
 
@@ -55,7 +62,7 @@ class _Slot:
         if self._is_recurrent:
             can_cut = n_common == self._length
         else:
-            first = max(0, self._length - self._window - self._n_ubatch)
+            first = max(0, self._length - self._n_cells)
             can_cut = not self._window or first < n_common - self._window
         if can_cut:
             return n_common

@@ -129,7 +129,8 @@ class _Counts(msgspec.Struct):
         if n_new is None or n_gen is None:
             return None
         n_cached = n_before if n_cached is None else n_cached
-        return Turn(max(1, n_new), n_gen, min(1.0, n_cached / n_before) if n_before else 1.0)
+        n_kept = min(n_cached, n_before)
+        return Turn(max(1, n_new + n_cached - n_kept), n_gen, n_kept / n_before if n_before else 1.0)
 
 
 class _Line(_Counts):
@@ -141,7 +142,7 @@ def read_session(path: Path) -> Conversation:
     """Read a session of JSON lines, one for each turn: `{"new": 800, "generated": 120, "kept": 1.0}`, or answers of
     servers with OpenAI's `usage` or llama-server's `timings`.
 
-    Tokens that are cached before the first turn count as new. Raises BadFile.
+    Tokens that were cached by others than the turns before count as new. Raises BadFile.
     """
     try:
         with path.open("rb") as file:

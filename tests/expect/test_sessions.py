@@ -44,6 +44,14 @@ def test_a_file_of_one_s_own_or_of_a_server(lines: list[object], tmp_path: Path)
     assert read_session(path).turns == (Turn(1000, 100), Turn(50, 10), Turn(620, 40, 0.5))
 
 
+def test_what_was_cached_before_the_first_turn_is_part_of_its_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_bytes(
+        b'{"prompt_n": 1000, "cache_n": 5000, "predicted_n": 10}\n{"prompt_n": 91, "cache_n": 6010, "predicted_n": 1}'
+    )
+    assert read_session(path).depths == (0, 6010)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -88,3 +96,21 @@ def test_what_llama_server_has_cached_of_a_transcript_that_grows(model: str, cac
     """What its `cache_n` said of models of these kinds: scripts/EVIDENCE.md."""
     file = build_model(load_catalog().model(model).hyper, model)
     assert cached_tokens(GROWS, file, LlamaConfig()) == cached
+
+
+CUT = Conversation(
+    "own", (Turn(1200, 12), Turn(100, 12, 1061 / 1212), Turn(300, 12, 0.93), Turn(50, 300), Turn(20, 12, 0.8)), ""
+)
+
+
+def test_a_windowed_cache_is_cut_as_far_as_its_padded_cells_reach() -> None:
+    """As `cache_n` of Gemma 3 270M with `-np 1 -ub 64`, which has 768 cells for a window of 512."""
+    file = build_model(load_catalog().model("gemma-3-1b").hyper, "")
+    assert cached_tokens(CUT, file, LlamaConfig(n_ubatch=64)) == (0, 1061, 1091, 1402, 1401)
+
+
+def test_slots_that_share_a_windowed_cache_leave_each_its_windows() -> None:
+    """As `cache_n` of Gemma 3 270M in llama-server's default of four slots: 2,560 cells."""
+    file = build_model(load_catalog().model("gemma-3-1b").hyper, "")
+    session = Conversation("own", (Turn(1200, 4), Turn(40, 2, 650 / 1204)), "")
+    assert cached_tokens(session, file, LlamaConfig(n_seq_max=4, kv_unified=True)) == (0, 650)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec.structs import force_setattr
 
-from ggbench.errors import UnknownName
-from ggbench.expect.sessions import Conversation, Turn, known_sessions, read_session
+from ggbench.expect.sessions import Conversation, Turn, parse_session
 from ggbench.fields import COUNT, FieldKind, Option
 from ggbench.paths import expand_path
 from ggbench.record import Record
@@ -31,8 +29,8 @@ class SessionSettings(Settings, Record):
         str,
         Option(
             "--workload",
-            "Turns of coding, documents or chat, or your own: a file of JSON lines. With new and generated tokens, or "
-            "the usage or timings that a server answered with.",
+            "Turns of coding, documents or chat, IN+OUT@DEPTH, or your own: a file of JSON lines. With new and "
+            "generated tokens, or the usage or timings that a server answered with.",
             FieldKind(_absolute, metavar="NAME|FILE"),
             is_always_stated=True,
         ),
@@ -43,7 +41,7 @@ class SessionSettings(Settings, Record):
 
     def __post_init__(self) -> None:
         if not self.turns:
-            force_setattr(self, "turns", _find(self.workload).turns[: self.n_turns])
+            force_setattr(self, "turns", parse_session(self.workload).turns[: self.n_turns])
 
     @property
     def name(self) -> str:
@@ -58,15 +56,6 @@ class SessionSettings(Settings, Record):
     def n_ctx_needed(self) -> int:
         """Tokens of the longest transcript."""
         return self.session.n_tokens
-
-
-def _find(workload: str) -> Conversation:
-    known = known_sessions()
-    if workload in known:
-        return known[workload]
-    if not Path(workload).is_file():
-        raise UnknownName("session or file", workload, known)
-    return read_session(Path(workload))
 
 
 _BLOCK = 16
