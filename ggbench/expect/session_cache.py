@@ -15,7 +15,8 @@ from ggbench.gguf_file.model_file import ModelFile
 _MOST, _MIN_STEP = 32, 8192
 """Checkpoints of a slot (`--ctx-checkpoints`), and the distance within which one is dropped if there are as many."""
 _BEFORE_END = 4
-"""Tokens before the end of a prompt at which there is a checkpoint, and another one n_ubatch before it."""
+"""Tokens before the end of a prompt at which there is a checkpoint, and another one n_ubatch before it, or n_batch
+before the end if that is less."""
 
 
 def cached_tokens(session: Conversation, file: ModelFile, setup: LlamaConfig) -> tuple[int, ...]:
@@ -26,7 +27,8 @@ def cached_tokens(session: Conversation, file: ModelFile, setup: LlamaConfig) ->
     windows = [] if setup.swa_full else [each.window for each in file.states if each.window]
     window, n_slots = max(windows, default=0), setup.n_seq_max if setup.kv_unified else 1
     is_recurrent = any(each.recurrent_elements for each in file.states)
-    slot = _Slot(window, whole_steps(n_slots * window + setup.n_ubatch), setup.n_ubatch, is_recurrent)
+    n_end = min(setup.n_batch, _BEFORE_END + setup.n_ubatch)
+    slot = _Slot(window, whole_steps(n_slots * window + setup.n_ubatch), n_end, is_recurrent)
     return tuple(
         slot.read(depth, depth + turn.n_new, turn.n_gen)
         for depth, turn in zip(session.depths, session.turns, strict=True)
@@ -34,14 +36,9 @@ def cached_tokens(session: Conversation, file: ModelFile, setup: LlamaConfig) ->
 
 
 class _Slot:
-    def __init__(self, window: int, n_cells: int, n_ubatch: int, is_recurrent: bool) -> None:
+    def __init__(self, window: int, n_cells: int, n_end: int, is_recurrent: bool) -> None:
         """Begin empty, with `n_cells` of a windowed cache: `size_swa` in llama-kv-cache-iswa.cpp."""
-        self._window, self._n_cells, self._n_ubatch, self._is_recurrent = (
-            window,
-            n_cells,
-            n_ubatch,
-            is_recurrent,
-        )
+        self._window, self._n_cells, self._n_end, self._is_recurrent = window, n_cells, n_end, is_recurrent
         self._length = 0
         self._checkpoints: list[int] = []
 
@@ -49,9 +46,7 @@ class _Slot:
         """Read a prompt that begins with `n_common` tokens of the slot's, and answer it; return what was cached."""
         cached = self._cached(min(n_common, self._length))
         self._checkpoints = [each for each in self._checkpoints if each <= cached + 1]
-        last = n_prompt - _BEFORE_END
-        first = cached if cached >= last - self._n_ubatch else last - self._n_ubatch
-        for each in (first, last):
+        for each in (max(cached, n_prompt - self._n_end), n_prompt - _BEFORE_END):
             if 0 < each >= cached:
                 self._keep(each)
         self._length = n_prompt + max(0, n_gen - 1)
@@ -66,8 +61,9 @@ class _Slot:
             can_cut = not self._window or first < n_common - self._window
         if can_cut:
             return n_common
-        found = max((each for each in self._checkpoints if each <= n_common), default=0)
-        return found if self._is_recurrent else max(0, found - 1)
+        n_again = 0 if self._is_recurrent else 1
+        found = next((each for each in reversed(self._checkpoints) if each <= n_common + n_again), 0)
+        return max(0, found - n_again)
 
     def _keep(self, n_tokens: int) -> None:
         """Add a checkpoint, instead of those that are too close to an earlier one if there are as many as may be."""

@@ -114,3 +114,19 @@ def test_slots_that_share_a_windowed_cache_leave_each_its_windows() -> None:
     file = build_model(load_catalog().model("gemma-3-1b").hyper, "")
     session = Conversation("own", (Turn(1200, 4), Turn(40, 2, 650 / 1204)), "")
     assert cached_tokens(session, file, LlamaConfig(n_seq_max=4, kv_unified=True)) == (0, 650)
+
+
+@pytest.mark.parametrize(
+    ("model", "n_ubatch", "cut", "cached"),
+    [
+        ("gemma-3-1b", 512, 1995, 1995),  # the checkpoint before the last 4 of 2,000, whose last token is known
+        ("gemma-3-1b", 512, 1994, 1483),
+        ("granite-4.0-h-1b", 2048, 2900, 952),  # n_batch before the end of 3,000
+    ],
+)
+def test_a_cut_goes_back_to_the_last_checkpoint(model: str, n_ubatch: int, cut: int, cached: int) -> None:
+    """As `create_checkpoint` of llama-server's source says; a windowed cache reads its last token again."""
+    file = build_model(load_catalog().model(model).hyper, model)
+    n_prompt = 3000 if n_ubatch == 2048 else 2000
+    session = Conversation("own", (Turn(n_prompt, 900), Turn(100, 2, cut / (n_prompt + 900))), "")
+    assert cached_tokens(session, file, LlamaConfig(n_ubatch=n_ubatch))[1] == cached
