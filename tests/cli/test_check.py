@@ -18,6 +18,7 @@ pytestmark = pytest.mark.llama
 LINES = tomllib.loads((Path(__file__).parents[1] / "data/command_lines.toml").read_text("utf-8"))["line"]
 ALSO = {
     "unused_room": {"unused_room", "unused_context", "cache_without_need"},
+    "cache_without_need": {"cache_without_need", "unused_room"},
     "no_effect": {"no_windows", "dense", "undrafted", "no_tensor", "covered", "gone"},
 }
 """Findings of the program that an expert's words may mean, where they are not its own."""
@@ -72,6 +73,10 @@ def test_a_line_of_a_public_thread_is_judged_as_by_an_expert(ggbench: Run, line:
     keys = {key for _, key in kinds(ran.json)}
     assert all(keys & ALSO.get(each, {each}) for each in line["findings"]), keys
     assert len(ran.json["findings"]) <= 7
+    if ran.json["better"]:
+        again = ggbench("check", ran.json["better"], line["model"], line["quant"], *machine, "--json")
+        assert again.json["row"]["fits"] and not again.json["better"], again.json["findings"]
+        assert "gains" not in {kind for kind, _ in kinds(again.json)}
 
 
 @pytest.mark.parametrize("line", LINES)

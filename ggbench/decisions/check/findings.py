@@ -34,7 +34,7 @@ from ggbench.sizing.plan_record import HOST_DEVICE, Budget, PlanRow
 from ggbench.sizing.what_helps import LARGE_UBATCH, smallest_split, what_helps
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_curve import interpolated
-from ggbench.units import GIB, MIB, format_bytes, format_number
+from ggbench.units import GIB, MIB, format_bytes, format_length, format_number
 
 Kind = Literal["refuses", "fits", "gains", "divides", "bites", "wastes", "spares", "idle"]
 """What a finding says of an option: llama-server refuses it; it would fit with another; it would be faster; it divides
@@ -238,23 +238,36 @@ class _Search:
         self.fit = self.best = fit
         self.compared = fit
         """The command's, but with a cache that its GPUs decode with; speeds are compared with it."""
+        self.kept = dict[str, LineFinding]()
+        """Findings that the best has, by key."""
+        self.noted = list[LineFinding]()
+        """Those that say something else of it."""
 
-    def all(self) -> Iterator[LineFinding]:
-        """Yield the findings; each step starts from the best so far."""
-        steps: Sequence[Callable[[], Iterator[LineFinding]]] = (
+    def all(self) -> list[LineFinding]:
+        """Return the findings, of steps that each start from the best so far, until none finds a better one."""
+        steps: Sequence[Callable[[], None]] = (
             self._cells, self._attention, self._remedies, self._slots, self._cache, self._batch,
             self._placement, self._room, self._threads, self._prompt_cache,
         )  # fmt: skip
-        for step in steps:
-            yield from step()
+        start = None
+        while start is not self.best:
+            start = self.best
+            self.noted.clear()
+            for step in steps:
+                step()
+        return [*self.kept.values(), *self.noted]
 
-    def speed(self, fit: Fit) -> Expected | None:
-        """Return the expected tokens/s of one user with a full slot."""
-        return speed_at(expected_curves(fit.placement, self.runs), _slot(fit))
+    def _note(self, kind: Kind, subject: str, key: str, **values: str | int) -> None:
+        self.noted.append(LineFinding(kind, subject, key, values))
 
-    def _gain(self, fit: Fit) -> float | None:
-        """Return the speed of a fit over that compared with; None if one is unknown."""
-        new, old = self.speed(fit), self.speed(self.compared)
+    def speed(self, fit: Fit, n: int | None = None) -> Expected | None:
+        """Return the expected tokens/s of one user at position n, by default with a full slot."""
+        return speed_at(expected_curves(fit.placement, self.runs), n or _slot(fit))
+
+    def _gain(self, fit: Fit, over: Fit) -> float | None:
+        """Return the speed of a fit over another's, where both slots end; None if one is unknown."""
+        n = min(_slot(fit), _slot(over))
+        new, old = self.speed(fit, n), self.speed(over, n)
         return None if new is None or old is None else new.value / old.value
 
     def _tried(self, **changes: str | int) -> Fit | None:
@@ -264,38 +277,36 @@ class _Search:
 
     def _keep(
         self, fit: Fit, kind: Kind, subject: str, key: str, *, gain: float | None = None, **values: str | int
-    ) -> LineFinding:
-        """Return the finding of a fit, which is the best from now on."""
+    ) -> None:
+        """Keep a fit as the best from now on, and its finding."""
         self.best = fit
-        return LineFinding(kind, subject, key, values, gain)
+        self.kept[key] = LineFinding(kind, subject, key, values, gain)
 
-    def _freeing(self, setup: LlamaConfig, subject: str, key: str, **values: int) -> Iterator[LineFinding]:
-        """Yield a setup that takes clearly less than the best so far, which it becomes."""
+    def _free(self, setup: LlamaConfig, subject: str, key: str, **values: int) -> None:
+        """Keep a setup that takes clearly less than the best so far, which it becomes."""
         fit = self.fitter.sized(setup)
         if fit is not None and (freed := self.best.needed_bytes - fit.needed_bytes) > _MUCH_BYTES:
-            yield self._keep(fit, "wastes", subject, key, freed=format_bytes(freed), **values)
+            self._keep(fit, "wastes", subject, key, freed=format_bytes(freed), **values)
 
-    def _cells(self) -> Iterator[LineFinding]:
-        """Yield a cache beyond the training context, of which llama-server gives a slot nothing."""
+    def _cells(self) -> None:
+        """Find a cache beyond the training context, of which llama-server gives a slot nothing."""
         trained, setup = self.fitter.file.n_ctx_train or 0, self.best.setup
         is_other = _LONGER.search(self.line.model) and not _LONGER.search(self.target.model)
         is_stretched = is_other or self.line.last("--override-kv")
         if 0 < trained < _slot(self.best) and not is_stretched:
             capped = replace(setup, n_ctx=trained * setup.n_streams)
-            yield from self._freeing(
-                capped, f"-c {self.best.context.n_ctx}", "beyond_training", trained=trained
-            )
+            self._free(capped, f"-c {self.best.context.n_ctx}", "beyond_training", trained=trained)
 
-    def _attention(self) -> Iterator[LineFinding]:
-        """Yield full caches of a model without windows, and what flash attention would free."""
+    def _attention(self) -> None:
+        """Find full caches of a model without windows, and what flash attention would free."""
         setup = self.best.setup
         if setup.swa_full and self.best.context.swa_cells is None:
-            yield LineFinding("idle", "--swa-full", "no_windows")
+            self._note("idle", "--swa-full", "no_windows")
         if setup.flash_attn == "off":
-            yield from self._freeing(replace(setup, flash_attn="auto"), "-fa off", "flash_attn")
+            self._free(replace(setup, flash_attn="auto"), "-fa off", "flash_attn")
 
-    def _remedies(self) -> Iterator[LineFinding]:
-        """Yield the cheapest change with which a command fits that does not."""
+    def _remedies(self) -> None:
+        """Find the cheapest change with which a command fits that does not."""
         if self.best.is_enough:
             return
         start = self.best
@@ -303,8 +314,8 @@ class _Search:
         better = next((each.setup for each in changes if each.setup is not None and each.fits), None)
         if better is not None:
             fit, subject = self.fitter.fit(better), " ".join(changed_flags(better, start.setup))
-            left, speed = format_bytes(fit.left_bytes), _speed(self.speed(fit))
-            yield self._keep(fit, "fits", subject, "fits_with", left=left, speed=speed)
+            left, n = format_bytes(fit.left_bytes), format_length(_slot(fit))
+            self._keep(fit, "fits", subject, "fits_with", left=left, speed=_speed(self.speed(fit)), n_ctx=n)
         elif (moved := self._unplaced(start.setup)) is not None and moved.is_enough:
             self.best = moved
 
@@ -319,41 +330,38 @@ class _Search:
             return whole
         return smallest_split(self.fitter, whole)
 
-    def _slots(self) -> Iterator[LineFinding]:
+    def _slots(self) -> None:
         setup, n_ctx = self.best.setup, self.best.context.n_ctx
         if setup.n_seq_max > 1 and not setup.kv_unified:
-            values = {"n_ctx": n_ctx, "each": n_ctx // setup.n_seq_max}
-            yield LineFinding("divides", f"-np {setup.n_seq_max}", "context_per_slot", values)
+            each = n_ctx // setup.n_seq_max
+            self._note("divides", f"-np {setup.n_seq_max}", "context_per_slot", n_ctx=n_ctx, each=each)
         if self.line.value("--parallel") in ("", "-1"):
-            yield from self._freeing(replace(setup, n_seq_max=1, kv_unified=False), "-np 1", "auto_slots")
+            self._free(replace(setup, n_seq_max=1, kv_unified=False), "-np 1", "auto_slots")
 
-    def _cache(self) -> Iterator[LineFinding]:
-        """Yield a quantized cache where a finer one fits as well, and one that a GPU has no kernel for."""
+    def _cache(self) -> None:
+        """Find a quantized cache where a finer one fits as well, and one that a GPU has no kernel for."""
         given = self.best.setup.type_k, self.best.setup.type_v
         was, is_decoded = self._cache_loss(given), self.best.placement.decodes_cache
         other = [
             each for each in ("f16", "q8_0", "q4_0") if not is_decoded or self._cache_loss((each, each)) < was
         ]
         found = next(filter(None, (self._tried(type_k=each, type_v=each) for each in other)), None)
-        if found is None:
+        if found is None or (
+            is_decoded and found.placement.is_split
+        ):  # where experts or layers gain more by the room
             return
-        now = found.setup.type_k
-        losses = {"now": format_number(self._cache_loss((now, now)), 2), "was": format_number(was, 2)}
-        values = {"type": now, "left": format_bytes(found.left_bytes), **losses}
-        subject = f"-ctk {given[0]} -ctv {given[1]}"
+        type_ = found.setup.type_k
+        losses = {"now": format_number(self._cache_loss((type_, type_)), 2), "was": format_number(was, 2)}
+        kind, key = ("wastes", "cache_without_need") if is_decoded else ("bites", "not_decoded")
+        self._keep(found, kind, f"-ctk {given[0]} -ctv {given[1]}", key, type=type_, **losses)
         if not is_decoded:
-            yield LineFinding("bites", subject, "not_decoded", values)
-            self.best = self.compared = found
-            return
-        yield LineFinding("wastes", subject, "cache_without_need", values)
-        if not found.placement.is_split:  # else experts or layers gain more by the room
-            self.best = found
+            self.compared = found
 
     def _cache_loss(self, types: tuple[str, str]) -> float:
         return expected_cache_loss(self.target.model, self.fitter.file.architecture, types).value
 
-    def _batch(self) -> Iterator[LineFinding]:
-        """Yield a batch that copies experts to a GPU more often than it needs to."""
+    def _batch(self) -> None:
+        """Find a batch that copies experts to a GPU more often than it needs to."""
         setup, file = self.best.setup, self.fitter.file
         if not file.n_expert or not self._copies_experts or setup.n_ubatch >= LARGE_UBATCH:
             return
@@ -367,10 +375,10 @@ class _Search:
             after = None if found is None else self._prompt_ms(found)
             if found is None or not found.is_enough or before is None or after is None:
                 continue
-            if before > _CLEAR_GAIN * after and (self._gain(found) or 1.0) * _CLEAR_GAIN > 1:
+            if before > _CLEAR_GAIN * after and (self._gain(found, self.compared) or 1.0) * _CLEAR_GAIN > 1:
                 subject, gain = " ".join(changed_flags(found.setup, setup)), before / after
                 was, ratio = f"-ub {setup.n_ubatch}", f"{gain:.1f}"
-                yield self._keep(found, "gains", subject, "small_ubatch", gain=gain, was=was, ratio=ratio)
+                self._keep(found, "gains", subject, "small_ubatch", gain=gain, was=was, ratio=ratio)
                 return
 
     @property
@@ -382,8 +390,8 @@ class _Search:
         known = curves[0].prefill_ms if curves else ()
         return interpolated(known, _PROMPT).value if known else None
 
-    def _placement(self) -> Iterator[LineFinding]:
-        """Yield less in main memory than the command has there."""
+    def _placement(self) -> None:
+        """Find less in main memory than the command has there."""
         setup = self.best.setup
         if not setup.places_tensors:
             return
@@ -391,48 +399,44 @@ class _Search:
         is_unified = self.fitter.budget.is_unified
         if is_unified and found is not None and (longest := self.fitter.longest(found)):
             found = self.fitter.sized(replace(found.setup, n_ctx=min(longest, found.context.n_ctx)))
-        gain = None if found is None else self._gain(found)
-        if found is None or not found.is_enough or gain is None or gain < _CLEAR_GAIN:
+        if found is None or not found.is_enough or (self._gain(found, self.best) or 0) < _CLEAR_GAIN:
             return
         key = "experts_in_main_memory" if is_unified else "unused_room"
         subject = " ".join(changed_flags(found.setup, setup, (*_PLACES, "n_ctx")))
-        left_out = [] if subject else changed_flags(setup, found.setup, _PLACES)
-        values = {"now": _speed(self.speed(found)), "was": _speed(self.speed(self.compared))}
-        yield LineFinding("gains", subject or f"without {' '.join(left_out)}", key, values, gain)
-        if found.context.n_ctx == self.best.context.n_ctx:
-            self.best = found
+        left_out = " ".join(changed_flags(setup, found.setup, _PLACES))
+        n, gain = min(_slot(found), _slot(self.compared)), self._gain(found, self.compared)
+        now, was = (_speed(self.speed(fit, n)) for fit in (found, self.compared))
+        values = {"now": now, "was": was, "n_ctx": format_length(n)}
+        self._keep(found, "gains", subject or f"without {left_out}", key, gain=gain, **values)
 
-    def _room(self) -> Iterator[LineFinding]:
-        """Yield the context that fits too, where all is on GPUs and a part of them stays unused."""
+    def _room(self) -> None:
+        """Find the context that fits too, where all is on GPUs and a part of them stays unused."""
         n_ctx, trained = self.best.context.n_ctx, self.fitter.file.n_ctx_train or 0
         if self._has_host_part() or n_ctx >= trained or self.line.last("--ctx-size") is None:
             return
         longest = min(self.fitter.longest_by_line(self.best), trained * self.best.setup.n_streams)
         if longest >= _MUCH_LONGER * n_ctx:
             of = "this" if self.best is self.fit else "the better command"
-            yield LineFinding("spares", f"-c {longest}", "unused_context", {"command": of})
+            self._note("spares", f"-c {longest}", "unused_context", command=of)
 
-    def _threads(self) -> Iterator[LineFinding]:
+    def _threads(self) -> None:
         n_cores, threads = default_threads(), self.best.setup.threads or 0
         if self.fitter.budget.is_here and threads > n_cores and self._has_host_part():
-            yield LineFinding("bites", f"-t {threads}", "threads", {"n_cores": n_cores})
+            self._note("bites", f"-t {threads}", "threads", n_cores=n_cores)
 
     def _has_host_part(self) -> bool:
         return not self.fitter.budget.on_gpu or self.best.placement.is_split
 
-    def _prompt_cache(self) -> Iterator[LineFinding]:
-        """Yield a prompt cache that may outgrow the main memory that is known to be left."""
+    def _prompt_cache(self) -> None:
+        """Find a prompt cache that may outgrow the main memory that is known to be left."""
         given, host = self.line.value("--cache-ram"), self.best.devices[-1]
         if given == "0" or host.device != HOST_DEVICE or host.left_bytes is None or not self.knows_host:
             return
         limit_bytes = int(given) * MIB if given.isdecimal() else CACHE_RAM_BYTES
         if given == "-1" or host.left_bytes < _LITTLE * limit_bytes:
             left_bytes = max(0, host.left_bytes)
-            values = {
-                "limit": "all of it" if given == "-1" else format_bytes(limit_bytes),
-                "left": format_bytes(left_bytes),
-            }
-            yield LineFinding("bites", f"-cram {left_bytes // GIB * 1024}", "prompt_cache", values)
+            limit, left = "all of it" if given == "-1" else format_bytes(limit_bytes), format_bytes(left_bytes)
+            self._note("bites", f"-cram {left_bytes // GIB * 1024}", "prompt_cache", limit=limit, left=left)
 
 
 def _slot(fit: Fit) -> int:
