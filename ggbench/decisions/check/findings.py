@@ -351,9 +351,10 @@ class _Search:
         ):  # where experts or layers gain more by the room
             return
         type_ = found.setup.type_k
-        losses = {"now": format_number(self._cache_loss((type_, type_)), 2), "was": format_number(was, 2)}
-        kind, key = ("wastes", "cache_without_need") if is_decoded else ("bites", "not_decoded")
-        self._keep(found, kind, f"-ctk {given[0]} -ctv {given[1]}", key, type=type_, **losses)
+        now, loss = (format_number(each, 2) for each in (self._cache_loss((type_, type_)), was))
+        kind: Kind = "wastes" if is_decoded else "bites"
+        key = "cache_without_need" if is_decoded else "not_decoded"
+        self._keep(found, kind, f"-ctk {given[0]} -ctv {given[1]}", key, type=type_, now=now, was=loss)
         if not is_decoded:
             self.compared = found
 
@@ -406,8 +407,16 @@ class _Search:
         left_out = " ".join(changed_flags(setup, found.setup, _PLACES))
         n, gain = min(_slot(found), _slot(self.compared)), self._gain(found, self.compared)
         now, was = (_speed(self.speed(fit, n)) for fit in (found, self.compared))
-        values = {"now": now, "was": was, "n_ctx": format_length(n)}
-        self._keep(found, "gains", subject or f"without {left_out}", key, gain=gain, **values)
+        self._keep(
+            found,
+            "gains",
+            subject or f"without {left_out}",
+            key,
+            gain=gain,
+            now=now,
+            was=was,
+            n_ctx=format_length(n),
+        )
 
     def _room(self) -> None:
         """Find the context that fits too, where all is on GPUs and a part of them stays unused."""
