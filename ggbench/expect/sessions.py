@@ -6,6 +6,7 @@ A turn keeps a share of the transcript before it, reads what is new, and generat
 from __future__ import annotations
 
 import re
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -54,10 +55,15 @@ class Conversation(Record):
         return tuple(found)
 
     @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens in the cache after each answer."""
+        each = zip(self.depths, self.turns, strict=True)
+        return tuple(depth + turn.n_new + turn.n_gen for depth, turn in each)
+
+    @property
     def n_tokens(self) -> int:
         """The length of its longest transcript: the context that it takes."""
-        each = zip(self.depths, self.turns, strict=True)
-        return max(depth + turn.n_new + turn.n_gen for depth, turn in each)
+        return max(self.ends)
 
     @property
     def n_ctx(self) -> int:
@@ -65,14 +71,18 @@ class Conversation(Record):
         return -(-self.n_tokens // _STEP) * _STEP
 
     def within(self, n_ctx: int) -> Conversation:
-        """Return the session with as much less to read and to generate in each turn as a context holds."""
+        """Return the session with as much less to read and to generate in each turn as a context holds.
+
+        Turns at its end go that even then do not fit, as each reads a token at least.
+        """
         share = n_ctx / self.n_tokens
         if share >= 1:
             return self
-        turns = (
+        turns = tuple(
             Turn(max(1, int(share * each.n_new)), int(share * each.n_gen), each.kept) for each in self.turns
         )
-        return Conversation(self.name, tuple(turns), self.source)
+        held = itertools.takewhile(lambda end: end <= n_ctx, Conversation(self.name, turns, "").ends)
+        return Conversation(self.name, turns[: sum(1 for _ in held)] or turns[:1], self.source)
 
 
 class _Known(msgspec.Struct, forbid_unknown_fields=True):

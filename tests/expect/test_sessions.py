@@ -130,3 +130,10 @@ def test_a_cut_goes_back_to_the_last_checkpoint(model: str, n_ubatch: int, cut: 
     n_prompt = 3000 if n_ubatch == 2048 else 2000
     session = Conversation("own", (Turn(n_prompt, 900), Turn(100, 2, cut / (n_prompt + 900))), "")
     assert cached_tokens(session, file, LlamaConfig(n_ubatch=n_ubatch))[1] == cached
+
+
+@pytest.mark.parametrize("n_ctx", [2, 256, 1024, 4096])
+def test_a_session_within_a_context_is_held_by_it(n_ctx: int) -> None:
+    many = Conversation("many", (Turn(1, 1),) * 3000, "")
+    for session in (*known_sessions().values(), many):
+        assert 0 < session.within(n_ctx).n_tokens <= n_ctx
