@@ -5,8 +5,8 @@ A turn keeps a share of the transcript before it, reads what is new, and generat
 
 from __future__ import annotations
 
-import re
 import itertools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
