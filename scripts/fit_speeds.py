@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 from bench_shapes import Shape, shape_of
+from msgspec.structs import replace
 from speed_fit import SpeedFit
 
 from ggbench.expect.cost_model import (
@@ -43,6 +44,8 @@ FIRST = {"CUDA": "2024-05", "Metal": "2023-11", "CPU": "2024-08"}
 """Month before which a backend's rows are left out; `2025-01` if it is not named: its kernels were others."""
 FLASH = "2025-09"
 """Month from which flash attention is assumed on where a row does not say; llama.cpp chose it itself from then on."""
+LONGEST_PROMPT = 36864
+"""Tokens of a prompt with what is before it, up to which its row is taken."""
 HOSTS = {
     "homelab-llm-bench": 64e9,  # DDR5-4000, assumed to have two channels
     "cicero-home-ai": 57.6e9,  # DDR4-3600 in two channels
@@ -204,21 +207,23 @@ def decode_rows() -> list[Row]:
 
 
 def prompt_rows() -> list[Row]:
-    """Return the rows of prompts from an empty context on one known device."""
+    """Return the rows of prompts on one known device."""
     found = []
     for row, device, shape in _usable(_is_plain_prompt):
         if device is None or row.n_cpu_moe or _host_share(row, shape):
             continue
-        rate, n_tokens = prompt_rate(device), int(row.test[2:])
-        if rate is None or n_tokens < 128 or n_tokens > 8192:
+        rate, n_tokens = prompt_rate(_with_cores(row, device)), int(row.test[2:])
+        if rate is None or n_tokens < 128 or row.n_depth + n_tokens > LONGEST_PROMPT:
             continue
-        compute_ms = (2 * shape.n_active * n_tokens + shape.kv.prefill_flop(n_tokens)) / rate * 1e3
+        n_before = row.n_depth
+        attention = shape.kv.prefill_flop(n_before + n_tokens) - shape.kv.prefill_flop(n_before)
         n_batches = math.ceil(n_tokens / (row.n_ubatch or 512))
         read_ms = n_batches * shape.weight_bytes / _bandwidth(row, device) * 1e3
         costs = prompt_costs(
             known_kind(device, row.backend),
             _model(row, shape),
-            compute_ms=compute_ms,
+            compute_ms=2 * shape.n_active * n_tokens / rate * 1e3,
+            attention_ms=attention / rate * 1e3,
             read_ms=read_ms,
         )
         found.append(
@@ -233,7 +238,7 @@ def _of_its_era(costs: Sequence[Cost], row: BenchedRow, shape: Shape) -> list[Co
 
 
 def _is_plain_prompt(row: BenchedRow) -> bool:
-    return row.test.startswith("pp") and not row.n_depth and row.count == 1
+    return row.test.startswith("pp") and row.count == 1
 
 
 def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRow, KnownDevice | None, Shape]]:
@@ -278,6 +283,12 @@ def _is_unfit(row: BenchedRow, device: KnownDevice | None, shape: Shape) -> str:
 
 def _device(name: str) -> KnownDevice | None:
     return next((device for device in known_devices() if device.id == name), None) or _of_any_size(name)
+
+
+def _with_cores(row: BenchedRow, device: KnownDevice) -> KnownDevice:
+    """Return an Apple device with the GPU cores that its row states."""
+    found = _CORES.fullmatch(row.device)
+    return replace(device, gpu_cores=int(found["cores"])) if found else device
 
 
 def _bandwidth(row: BenchedRow, device: KnownDevice) -> float:

@@ -228,9 +228,18 @@ def _read_costs(
     ]
 
 
-def prompt_costs(device: DeviceKind, model: ModelKind, *, compute_ms: float, read_ms: float) -> list[Cost]:
-    """Return the costs of a prompt: its operations at the device's FP16 rate, and reading the weights once."""
-    return [Cost(compute_ms, terms_of("compute", device, model)), Cost(read_ms, ("prompt read",))]
+def prompt_costs(
+    device: DeviceKind, model: ModelKind, *, compute_ms: float, attention_ms: float, read_ms: float
+) -> list[Cost]:
+    """Return the costs of a prompt: its operations with weights and with the cache, at the device's rate of
+    `prompt_rate`, and reading the weights for each batch.
+    """
+    costs = [
+        Cost(compute_ms, terms_of("compute", device, model)),
+        Cost(attention_ms, terms_of("attention", device, model)),
+        Cost(read_ms, ("prompt read",)),
+    ]
+    return [each for each in costs if each.least_ms]
 
 
 _OF_BOTH = ("architecture", "kind", "backend", "generation", "device")
@@ -239,6 +248,7 @@ _TERMS = {
     "kv": ("backend", "device"),
     "layer": _OF_BOTH,
     "compute": (*_OF_BOTH, "quant", "backend quant"),
+    "attention": ("architecture", "backend", "generation", "device"),
     "host": ("kind",),
 }
 """Groups of the terms of a cost."""

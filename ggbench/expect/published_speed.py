@@ -37,7 +37,7 @@ from ggbench.stats.speed_curve import SpeedCurve, inverse
 from ggbench.text import in_words
 from ggbench.units import counted
 
-_PROMPTS = (128, 512, 2048, 8192)
+_PROMPTS = (128, 512, 2048, 8192, 32768)
 _COPIED_BYTES_PER_S = Estimate(15e9, 5e9, 45e9)
 """Rate at which a prompt's batch copies weights from main memory to a GPU, over PCIe.
 
@@ -56,6 +56,9 @@ https://aicrier.com/post/0w4ciamqba2vdcc3nhp2), two RX 7900 XTX 0.121 with ROCm 
 and 0.149 with Vulkan (Qwen3.5 27B, PR 25051), four RTX 4090 0.122 (gpt-oss 120B) and 0.25 (Llama 70B, PR 19378). The
 geometric mean, and a 95 % prediction interval for one more machine.
 """
+_APPLE_CORE_TFLOPS = 2.6 / 8
+"""Rate of a core of Apple's M1, which later generations are held against: their clocks and matrix units are among what
+the rows of a generation say, as Apple does not state rates of M3 and later."""
 _METAL = "MTL"
 """ggml's name of it."""
 
@@ -226,7 +229,7 @@ def model_kind(file: ModelFile) -> ModelKind:
 
 
 def _prefills(placement: Placement, model: ModelKind) -> tuple[tuple[int, Estimate], ...]:
-    """Return the times of prompts on the first GPU; nothing if its FP16 rate is unknown, or a cache is in main memory.
+    """Return the times of prompts on the first GPU; nothing if its rate is unknown, or a cache is in main memory.
 
     llama.cpp computes batches of 32 tokens or more there with copies of the weights in main memory, of experts those
     that are used.
@@ -244,10 +247,16 @@ def _prefills(placement: Placement, model: ModelKind) -> tuple[tuple[int, Estima
     weights, in_main = file_weights(file, file.name), placement.weights_read.get(HOST)
     found = []
     for n in _PROMPTS:
-        flop = 2.0 * weights.parameters.layers_active * n + placement.theory.prefill_flop(n)
+        flop = 2.0 * weights.parameters.layers_active * n
         n_batches = math.ceil(n / placement.setup.n_ubatch)
         read_ms = n_batches * weights.read_bytes(n / n_batches) / device.bandwidth.bytes_per_s * 1e3
-        costs = prompt_costs(device_kind(device), model, compute_ms=flop / rate * 1e3, read_ms=read_ms)
+        costs = prompt_costs(
+            device_kind(device),
+            model,
+            compute_ms=flop / rate * 1e3,
+            attention_ms=placement.theory.prefill_flop(n) / rate * 1e3,
+            read_ms=read_ms,
+        )
         predicted = fitted_speeds().prompt.predict(costs)
         if in_main is not None:
             copied_bytes = n_batches * in_main.read_bytes(n / n_batches)
@@ -257,6 +266,8 @@ def _prefills(placement: Placement, model: ModelKind) -> tuple[tuple[int, Estima
 
 
 def prompt_rate(device: KnownDevice) -> float | None:
-    """Return the flop/s that prompts are held against; None if it is not stated."""
+    """Return the flop/s that prompts are held against, of Apple's GPUs by their cores; None if it is not stated."""
     tflops = device.fp16_matrix_tflops or device.fp16_tflops
+    if device.gpu_cores is not None:
+        tflops = device.gpu_cores * _APPLE_CORE_TFLOPS
     return None if tflops is None else tflops * 1e12

@@ -63,6 +63,8 @@ class KnownDevice(Record, kw_only=True):
     fp16_tflops: float | None = None
     """Rate without them; None if not stated."""
     fp16_source: str = ""
+    gpu_cores: int | None = None
+    """Cores of Apple's GPUs; None if not stated."""
     is_unified: bool = False
     """Whether it shares main memory, so that only one of them counts."""
     is_stacked: bool = False

@@ -137,6 +137,14 @@ def test_prompts_with_experts_in_main_memory_are_as_others_timed_them(
     assert 0.4 < prompt.value / (1e3 * n_prompt / measured) < 2.5
 
 
+@pytest.mark.parametrize(("n_prompt", "measured"), [(8192, 1030.28), (32768, 568.13)])
+def test_prompts_on_a_mac_are_as_others_timed_them_also_when_long(n_prompt: int, measured: float) -> None:
+    """Apple states no rate of an M4: it follows from the cores. Source: llama.cpp discussion 15396."""
+    prompt = _speed("gpt-oss-20b:mxfp4_moe", "m4-max-36gb").prefill_ms_at(n_prompt)
+    assert prompt is not None and prompt.low < 1e3 * n_prompt / measured < prompt.high
+    assert prompt.value == pytest.approx(1e3 * n_prompt / measured, rel=0.35)
+
+
 def test_prompts_take_longer_on_a_slower_card_and_are_unknown_without_its_rate() -> None:
     fast, slow = (_speed("llama-3.1-8b:q4_k_m", gpu).prefill_ms_at(2048) for gpu in ("rtx-4090", "rtx-3060"))
     assert fast is not None and slow is not None and 2 * fast.value < slow.value
