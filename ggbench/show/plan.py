@@ -41,6 +41,7 @@ from ggbench.stats.intervals import Estimate, Expected
 from ggbench.stats.speed_curve import SessionTime
 from ggbench.text import in_words
 from ggbench.units import (
+    GIB,
     MIB,
     counted,
     exact_size,
@@ -489,13 +490,16 @@ def _larger_share(budget: Budget, row: PlanRow) -> str:
         return ""
     setting = _SHARE_SETTINGS.get(budget.devices[0].backend, "")
     missing_bytes = -(row.left_bytes or 0)
-    if not setting or missing_bytes > (row.devices[-1].left_bytes or 0):
+    host_bytes = 0 if budget.host is None else budget.host.free_bytes
+    if not setting or missing_bytes > min(row.devices[-1].left_bytes or 0, host_bytes - _SYSTEM_BYTES):
         return ""
     mib = math.ceil((budget.memory_bytes + missing_bytes) / MIB)
     command = setting.format(mib=mib, pages=mib * 256)
     return say("plan.larger_share", quant=row.quant, command=command, mib=str(mib))
 
 
+_SYSTEM_BYTES = 4 * GIB
+"""What a larger share leaves the system of main memory at least."""
 _TTM = "boot Linux with ttm.pages_limit={pages}"
 _SHARE_SETTINGS = {"MTL": "sudo sysctl iogpu.wired_limit_mb={mib}", "ROCm": _TTM, "Vulkan": _TTM}
 """How macOS and Linux, in pages of 4 KiB, let a GPU take more of main memory."""
@@ -503,11 +507,11 @@ _SHARE_SETTINGS = {"MTL": "sudo sysctl iogpu.wired_limit_mb={mib}", "ROCm": _TTM
 
 def _remedy(budget: Budget, row: PlanRow) -> str:
     """Return what would make a quant fit, the best first, other than another quant."""
-    if share := _larger_share(budget, row):
-        return share
     enough = {change.kind: _way(change) for change in row.changes if change.fits and change.setup is not None}
     if "n_cpu_moe" in enough:
         enough.pop("n_gpu_layers", None)  # slower than experts in main memory
+    if "KV q8_0" not in enough and (share := _larger_share(budget, row)):
+        return share
     if enough:
         return say("plan.remedy", quant=row.quant, ways=", or ".join(enough.values()))
     return say("plan.no_remedy", quant=row.quant) if row.changes else ""

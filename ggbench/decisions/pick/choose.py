@@ -16,6 +16,7 @@ from ggbench.decisions.pick.needs import (
     Preference,
 )
 from ggbench.decisions.pick.order import (
+    ALIKE_LOSS,
     FASTER,
     ROOM_BYTES,
     SAME_SIZE,
@@ -30,6 +31,7 @@ from ggbench.decisions.pick.order import (
     least_loss,
     level,
     newest,
+    weighed_loss,
 )
 from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.endings import Outcome
@@ -56,6 +58,7 @@ LIMITS: Mapping[str, float] = {
     "unnoticed": UNNOTICED_LOSS,
     "layers": _WORTH_LAYERS,
     **{f"{name}_{number}": worth for name in _WORTH for number, worth in enumerate(_WORTH[name])},
+    "alike": ALIKE_LOSS,
     "nats": STRAIN,
     "room": ROOM_BYTES / GIB,
     "faster": FASTER,
@@ -131,9 +134,16 @@ def _longest(pool: Sequence[Candidate], prefer: Preference) -> Candidate:
 
 
 def _least_loss(pool: Sequence[Candidate], first: Candidate, ratio: float, prefer: Preference) -> Candidate:
-    """Return the one that loses least of those that are not over `ratio` times slower than the first."""
-    alike = [each for each in pool if not is_slower(each, first, ratio)]
-    return min(alike, key=lambda each: (least_loss(each, prefer), -(each.left_bytes or 0), *fastest(each)))
+    """Return the one that loses least of those that are not over `ratio` times slower than the first, or next to it
+    and leaves most memory, unless quality is preferred.
+    """
+    fast = [each for each in pool if not is_slower(each, first, ratio)]
+    least = min(fast, key=lambda each: (least_loss(each, prefer), -(each.left_bytes or 0), *fastest(each)))
+    if prefer == "quality" or least.loss is None:
+        return least
+    most = weighed_loss(least, prefer) + ALIKE_LOSS
+    alike = [each for each in fast if each.loss is not None and weighed_loss(each, prefer) <= most]
+    return min(alike, key=lambda each: (each.cache != least.cache, -(each.left_bytes or 0), *fastest(each)))
 
 
 def _asking_least(candidates: Sequence[Candidate], needs: Needs, *names: str) -> list[Candidate]:

@@ -29,6 +29,7 @@ from ggbench.runs.store.database import Store
 from ggbench.show.words import say
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import Planners, PlanRequest
+from ggbench.units import KV_CELLS
 
 _FEWER = 0.5
 """Share of the parameters of the best from which another model is of about its capability."""
@@ -50,7 +51,8 @@ def decide(
     """Yield the candidates of each quant as soon as they are sized; return the pick.
 
     A quant that cannot be planned becomes a candidate with the reason; if none can, the first error is raised. Results
-    come from the store, if there is one. Raises DoesNotFit if no current model fits.
+    come from the store, if there is one. If the longest context is preferred, all are planned again for the one found.
+    Raises DoesNotFit if no current model fits.
     """
     with Planners(allocator, PlanRequest(request.budget, request.setup, request.options)) as planners:
         finder = Finder(request, planners, store)
@@ -63,8 +65,14 @@ def decide(
             n_current=len(asked.entries),
             exactly=finder.exactly,
         )
-        best = pick.recommended
-        return pick if best is None else replace(pick, drafting=finder.drafting(best))
+        best, needs = pick.recommended, request.needs
+        if best is None:
+            return pick
+        if not needs.seeks_longest or not best.max_n_ctx:
+            return replace(pick, drafting=finder.drafting(best))
+    n_ctx = best.max_n_ctx // needs.n_slots // KV_CELLS * KV_CELLS
+    longest = replace(request, needs=replace(needs, given_n_ctx=n_ctx))
+    return (yield from decide(asked, longest, allocator, store))
 
 
 def _of_current(finder: Finder, asked: Competitors) -> Steps:

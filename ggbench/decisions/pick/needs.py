@@ -66,6 +66,11 @@ class Needs(Record):
         return whole_steps(self.given_n_ctx or self.workload.n_ctx)
 
     @property
+    def seeks_longest(self) -> bool:
+        """Whether the context is still to be found: the longest."""
+        return self.prefer == "context" and self.given_n_ctx is None
+
+    @property
     def session(self) -> Conversation:
         """The workload's session as the context holds it."""
         return self.workload.within(self.n_ctx_slot)

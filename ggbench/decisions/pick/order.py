@@ -16,6 +16,9 @@ from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import SessionTime, inverse
 from ggbench.units import GIB
 
+ALIKE_LOSS = 0.005
+"""Nats by which a loss is too little above another's to pay for it with memory: a tenth of what people notice, between
+the steps from q8_0 to q6_k, 0.0042, and from q6_k to q5_k_m, 0.0053, of an 8B (see `UNNOTICED_LOSS`)."""
 FASTER = 1.1
 """Ratio of speeds from which one is worth naming for its speed alone."""
 MORE_CONTEXT = 1.5
@@ -69,7 +72,11 @@ def concern_of(candidate: Candidate, needs: Needs) -> Concern:
 def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
     """Return whether answers and waits are as fast as the workload's comfort asks; None if unknown."""
     speed = candidate.speed
-    return None if speed is None else speed.tok_s.value >= needs.comfort_tok_s and not waits_long(speed)
+    if speed is None:
+        return None
+    if speed.tok_s.value < needs.comfort_tok_s or waits_long(speed):
+        return False
+    return None if speed.total_s is None else True
 
 
 def waits_long(speed: SessionTime) -> bool:

@@ -125,7 +125,6 @@ def _values(pick: Pick, own: Candidate) -> dict[str, Value]:
         "answer": speed.tok_s if speed else None,
         "first_wait": span_text(first_wait),
         "last_wait": span_text(last_wait),
-        "tok_s": own.tok_s,
         "basis": in_brief(own.tok_s) if own.tok_s else "",
         "max_n_ctx": own.max_n_ctx,
         "host": format_bytes(own.host_bytes),
