@@ -72,8 +72,9 @@ def y_range(figure: LineChart, x: Axis) -> tuple[float, float]:
     """Return the range of y to draw, 0 to 1 without values: from the least value or limit to the largest value, or to a
     tenth above the 99th percentile, or above twice the 90th, if that is lower.
 
-    A single step of a second among thousands of 20 ms would flatten all others: it is drawn at the top instead. Of
-    values with an error, the first scatter most and are ignored, as are wide errors; of dimmed steps, all but medians.
+    A single step of a second among thousands of 20 ms would flatten all others: it is drawn at the top instead; bars
+    are whole. Of values with an error, the first scatter most and are ignored, as are wide errors; of dimmed steps, all
+    but medians.
     """
     limits = [one.limit for one in figure.curves if one.limit is not None and not one.dimmed]
     ranges = [_values_range(one, x) for one in figure.curves if len(one.y)]
@@ -90,6 +91,8 @@ def _values_range(one: Curve, x: Axis) -> tuple[Any, Any]:
         y = one.y[settled]
         error = 0.0 if one.dimmed else np.minimum(one.error[settled], _WIDEST * np.abs(y))
         return (y - error).min(), (y + error).max()
+    if one.has_bars:
+        return one.y.min(), one.y.max()
     if one.dimmed:
         typical = rolling_median(one.x, one.y, np.linspace(x.low, x.high, _PLACES))
         return typical.min(), typical.max()

@@ -6,9 +6,10 @@ import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 import msgspec
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 from textual.worker import Worker, get_current_worker
@@ -154,7 +155,21 @@ class ModelsChanged(Message, bubble=False):
     """The models on this disk changed: a twin was written or a download finished."""
 
 
-class TaskScreen(Screen[None]):
+class PlotScreen(Screen[None]):
+    """Passes the keys of a plot on to it, whatever has the focus."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("+", "plot('zoom(0.8)')", "Zoom in"),
+        Binding("-", "plot('zoom(1.25)')", "Zoom out"),
+        Binding("0", "plot('show_all')", "Show all"),
+    ]
+
+    async def action_plot(self, action: str) -> None:
+        for plot in self.query("CurvesPlot"):
+            await plot.run_action(action)
+
+
+class TaskScreen(PlotScreen):
     """Runs slow tasks in threads, by name: a newer one replaces the older, whose further results are dropped."""
 
     def __init__(self) -> None:

@@ -60,8 +60,8 @@ class Library:
         """None until all quants are planned."""
         self.needs = Needs()
         self.options = LlamaConfig()
-        self.marks: dict[str, None] = {}
-        """Names of the marked quants of the model, in the order of marking."""
+        self.marks: set[str] = set()
+        """Names of the marked quants of the model."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
 
     @property
@@ -104,7 +104,7 @@ class Library:
         if len(same) > 1 and same[0] == same[1] and (self.rows or is_planning):
             return False
         self.forget()
-        self.marks = {}
+        self.marks = set()
         return True
 
     def forget(self) -> None:
@@ -132,15 +132,9 @@ class Library:
         )
         return any(file is not None and not file.is_here for file in arrived)
 
-    def toggle_mark(self, name: str) -> None:
-        if name in self.marks:
-            del self.marks[name]
-        else:
-            self.marks[name] = None
-
     def selection(self, cursor: QuantRow | None) -> Selection | None:
         """Return the marked quants, or the one at the cursor if none is marked; None without any."""
-        names = tuple(self.marks) or (() if cursor is None else (cursor.name,))
+        names = tuple(sorted(self.marks)) or (() if cursor is None else (cursor.name,))
         return None if self.entry is None or not names else (self.entry.model, names)
 
     def planned_setup(self, names: Sequence[str]) -> LlamaConfig:

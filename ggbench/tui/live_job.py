@@ -42,7 +42,8 @@ class LiveJob:
         """What was measured other than samples, a line each; untrusted text."""
         self.doing = ""
         """The step in progress in one line; empty if its stage says all, and between two steps."""
-        self._began_s = 0.0
+        self.began_s = 0.0
+        """Clock at which that began."""
         self.n_total = 0
         """Steps to time; 0 before the first."""
         self.observations: tuple[object, ...] = ()
@@ -75,7 +76,7 @@ class LiveJob:
     def _work(self, record: Working) -> None:
         self.working = record
         if record.text and not record.is_bytes and record.text != self.doing:
-            self.doing, self._began_s = record.text, time.monotonic()
+            self.doing, self.began_s = record.text, time.monotonic()
         self._n_counted = None if record.total is None or record.is_bytes else round(record.total)
         if record.done is not None and record.total:
             self.pace.update(record.done, record.total)
@@ -89,11 +90,6 @@ class LiveJob:
         if working is not None and working.done is not None and working.total:
             return working.done / working.total
         return self.n_done / self.n_total if self.n_total else None
-
-    @property
-    def doing_s(self) -> int:
-        """Whole seconds since the step in progress began."""
-        return int(time.monotonic() - self._began_s)
 
     def append(self, first_position: int, step_ns: Sequence[int]) -> None:
         """Add consecutive steps; arrays held by a reader do not change."""

@@ -71,10 +71,6 @@ class ModelEntry(msgspec.Struct, frozen=True):
         return f"{self.section.name}:{self.place or ''}:{self.title}:{self.model}"
 
     @property
-    def family_key(self) -> str:
-        return f"{self.heading}:{self.family}"
-
-    @property
     def heading(self) -> str:
         """The heading above it: the added place, or the section for other models."""
         return self.section.value if self.place is None else sanitize(path_argument(self.place))
@@ -130,7 +126,7 @@ def lines_of(entries: Iterable[ModelEntry]) -> Iterator[ListLine]:
                 line = _model_line(1, alike[0])
                 yield line._replace(title=f"  {line.title}")  # below the families' names
             else:
-                yield ListLine(1, alike[0].family_key, sanitize(family), format_count(len(alike)))
+                yield ListLine(1, f"{heading}:{family}", sanitize(family), format_count(len(alike)))
                 yield from (_model_line(2, entry) for entry in alike)
 
 

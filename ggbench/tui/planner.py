@@ -66,7 +66,8 @@ class LibraryPlanner:
                     yield from decide(asked, request, self._allocator_for(request.budget, request.setup), store)
                 )
             finally:
-                self._leave_servers(request.setup)
+                if request.setup.rpc_servers:  # which serve only one client
+                    self._end_worker()
 
     def best_here(self, request: PickRequest, store: Store | None) -> Iterator[Pick | None]:
         """Yield None after each quant that is sized, and at last the pick among the catalog's current models.
@@ -115,11 +116,6 @@ class LibraryPlanner:
             self._allocator = DryAllocator(self._start(), loaded, budget.devices)
             self._allocates_for = loaded, budget.devices
         return self._allocator
-
-    def _leave_servers(self, setup: LlamaConfig) -> None:
-        """Stop a worker that uses RPC servers, as they serve only one client."""
-        if setup.rpc_servers:
-            self._end_worker()
 
     def _end_worker(self) -> None:
         if self._allocator is not None:

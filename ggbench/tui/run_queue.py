@@ -88,10 +88,6 @@ class RunQueue(WorkQueue[QueueItem]):
         self.revision = 0
         """Increases with each change."""
 
-    @property
-    def running(self) -> QueueItem | None:
-        return next((item for item in self.items if item.state.is_at_work), None)
-
     def add(self, jobs: Sequence[Job]) -> None:
         """Append jobs; the first starts at once if none is running."""
         with self._changed:

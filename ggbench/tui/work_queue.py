@@ -175,10 +175,6 @@ class PullItem(WorkItem, frozen=True):
     """The first file; None until it is complete."""
 
     @property
-    def can_resume(self) -> bool:
-        return self.state in (WorkState.FAILED, WorkState.STOPPED)
-
-    @property
     def share(self) -> float | None:
         if self.state is WorkState.DONE:
             return 1.0
@@ -217,9 +213,8 @@ class PullQueue(WorkQueue[PullItem]):
     def retry(self, item_id: int) -> None:
         with self._changed:
             item = self._items.get(item_id)
-            if item is None or not item.can_resume:
-                return
-            self._put(item_id, self._targets[item_id])
+            if item is not None and item.state in (WorkState.FAILED, WorkState.STOPPED):
+                self._put(item_id, self._targets[item_id])
         self._wake()
 
     def stop(self, item_id: int) -> None:
@@ -243,11 +238,9 @@ class PullQueue(WorkQueue[PullItem]):
     def _work_on(self, item: PullItem) -> None:
         target = self._targets[item.id]
         try:
-            path = (
-                target.path
-                if target.source is None
-                else target.source.materialize(self._follow(item.id)).paths[0]
-            )
+            path = target.path
+            if target.source is not None:
+                path = target.source.materialize(self._follow(item.id)).paths[0]
         except CancelledError:
             self._update(item.id, state=WorkState.STOPPED)
         else:

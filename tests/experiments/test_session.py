@@ -24,7 +24,7 @@ from ggbench.models.served_models import ServedModel
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.progress import Finished
+from ggbench.runs.progress import Finished, Working
 from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.show.presenter import presenter_of
@@ -146,10 +146,16 @@ def test_an_interrupted_session_says_how_many_turns_it_had(target: Target) -> No
     context, _ = fake_rig(cancel=cancel)
     settings = SessionSettings("chat", turns=TURNS)
     progress = run_job(context, Job(EXPERIMENT, target, LlamaConfig(), settings))
-    for n_turns, _ in enumerate((each for each in progress if hasattr(each, "observation")), 1):
+    doing: list[str] = []
+    n_turns = 0
+    for each in progress:
+        if isinstance(each, Working) and each.text:
+            doing.append(each.text)
+        n_turns += hasattr(each, "observation")
         if n_turns == 2:
             cancel.set()
             break
+    assert doing == ["turn 1 of 4", "turn 2 of 4"]
     *_, finished = progress
     assert isinstance(finished, Finished) and isinstance(finished.run.result, SessionResult)
     assert len(finished.run.result.turns) == 2

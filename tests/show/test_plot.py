@@ -79,6 +79,12 @@ def test_few_values_have_marks_and_an_earlier_run_scales_by_its_usual_steps() ->
     assert y_range(replace(figure, curves=(few, earlier)), WHOLE)[1] == pytest.approx(CLIMBING.max(), rel=0.01)
 
 
+def test_bars_are_whole() -> None:
+    """The first wait of a session is many times the later ones."""
+    waits = Curve("a", np.arange(3), np.array([19.3, 2.0, 8.2]), has_bars=True)
+    assert y_range(LineChart("", "wait", "s", "", "", (waits,), y_low=0.0), Axis(0, 3)) == (0.0, 19.3)
+
+
 def test_a_step_divides_the_range_into_round_numbers() -> None:
     assert Axis(8.3, 16.1).ticks(4) == [10, 12, 14, 16]
     assert tick_step(0.0, 0.7, 4) == pytest.approx(0.2)

@@ -61,7 +61,8 @@ SHOWN = {
     },
     "results": {
         "": "enter=⏎ open, space=␣ mark, c=c compare, b=b again, s=s report, d=d delete",
-        "enter": "w=w why, escape=esc back, plus=+ -, minus=- zoom, right=→ move, 0=0 all",
+        "enter": "w=w why, b=b again, s=s report, y=y copy, escape=esc back, "
+        "plus=+ -, minus=- zoom, tab=tab, right=→ move, 0=0 all",
         "d": "enter=⏎ choose, left=← →, right=→ change",
     },
 }

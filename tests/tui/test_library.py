@@ -561,7 +561,7 @@ def test_a_plan_is_shown_before_the_bandwidth_is_measured(services: Services) ->
 def test_the_memory_is_shown_by_its_parts() -> None:
     """They add up to the memory, or to what is needed of it and missing."""
     parts = memory_parts(plan_row("small", "q8_0", BUDGET))
-    assert sum(part.n_bytes for part in parts) == pytest.approx(BUDGET.memory_bytes, rel=0.01)
-    assert parts[-1].name == "✓ left"
+    assert sum(n_bytes for _, n_bytes in parts) == pytest.approx(BUDGET.memory_bytes, rel=0.01)
+    assert parts[-1][0] == "✓ left"
     missing = memory_parts(plan_row("vast-72b", "q8_0", BUDGET))
-    assert missing[-1].name == "✗ missing" and missing[-1].n_bytes > 0
+    assert missing[-1][0] == "✗ missing" and missing[-1][1] > 0

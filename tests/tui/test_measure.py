@@ -21,7 +21,7 @@ from ggbench.runs.run import Settings
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.screens.forms import Choice, option_fields, options_form
-from ggbench.tui.screens.measure import Chosen, RunRequest
+from ggbench.tui.screens.measure import RunRequest
 from tests.cli.conftest import parse_words
 from tests.fakes.driving import ask, burst, click, message, press, said, see, settle, show_kind, words_of
 from tests.fakes.jobs import FakeServices, Gate
@@ -215,7 +215,6 @@ def test_only_files_that_are_not_here_are_measured_as_twins(tiny_twin: Path, ser
     request = RunRequest(experiment_of("decode"), DecodeSettings(), LlamaConfig(), is_twin=True)
     for model, path in ((str(tiny_twin), tiny_twin), ("small-0.6b", None)):
         selection = (model, ("q8_0",))
-        assert Chosen("q8_0", selection, (), LlamaConfig()).has_twins is (path is None)
         assert [job.target.path for job in request.jobs(services, selection, CATALOG)] == [path]
 
 

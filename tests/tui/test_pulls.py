@@ -220,7 +220,7 @@ def test_much_is_asked_about_and_a_stopped_part_is_kept(
         await queue.reach(lambda queue: (queue.items[0].done_bytes or 0) > 1000)
         await settle(app, pilot)
         assert "↓ maker/tiny-gguf q8_0" in words_of(app)
-        await press(app, pilot, "d")
+        await press(app, pilot, "x")
         await queue.idle()
         await settle(app, pilot)
         assert "  stopped" in words_of(app)

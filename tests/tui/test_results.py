@@ -22,7 +22,6 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.results import OpenedRuns, ResultsScreen
 from ggbench.tui.stored_runs import job_again, read_runs
-from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import (
     burst,
@@ -266,7 +265,6 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
         assert "run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
         assert "Model" in await see(app, pilot, "w")
         assert "Model" not in await see(app, pilot, "w")
-        app.screen.query_one(CurvesPlot).focus()
         whole = await see(app, pilot, "0")
         assert await see(app, pilot, "+") != whole
         assert await see(app, pilot, "0") == whole

@@ -139,17 +139,17 @@ def test_keys_stop(target: Target, tmp_path: Path) -> None:
         host.run_queue.add(decodes([target] * 4, 1000))
         await asyncio.to_thread(gates[0].reached.wait, 60)
         host.run_screen._look()
-        await pilot.press("down", "d", "up")
+        await pilot.press("down", "x", "up")
         assert lines_of(host)[1].startswith("–")
-        await pilot.press("d")
+        await pilot.press("x")
         gates[0].opened.set()
         await asyncio.to_thread(gates[1].reached.wait, 60)
-        await pilot.press("x")
+        await pilot.press("X")
         question = str(host.screen.query_one(Label).content)
-        assert question == "Stop the running run and 1 waiting run? Measurements are kept."
+        assert question == "Stop 2 runs? Measurements are kept."
         await pilot.press("n")
         assert lines_of(host)[3].startswith("·")
-        await pilot.press("x", "y")
+        await pilot.press("X", "y")
         gates[1].opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert [line[0] for line in lines_of(host)] == ["–"] * 4
@@ -404,6 +404,6 @@ def test_what_was_measured_and_what_is_being_done_is_listed() -> None:
     live.take(PointMeasured("n_ctx 8,192 loads (0.30 s)", None))
     live.take(PointMeasured("", None))
     live.take(Working("probe", text="n_ctx 16,384:\x1b allocating"))
-    live._began_s -= 75
+    live.began_s -= 75
     live.take(Working("load", 0.5, 1.0))
     assert point_lines(live) == ["n_ctx 8,192 loads (0.30 s)", "n_ctx 16,384: allocating … 1:15"]

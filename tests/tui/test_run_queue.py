@@ -159,7 +159,7 @@ def test_close_ends_the_worker_and_the_thread(target: Target, tmp_path: Path) ->
         threading.Thread(target=open_when_cancelled, args=(watched.queue._cancel,)).start()
         watched.queue.close()
         assert services.workers[0].closed
-        assert watched.queue.running is None
+        assert not any(item.state.is_at_work for item in watched.queue.items)
         watched.queue.close()
     assert len(services.workers) == 1
     assert threading.active_count() <= before + 1  # the one that opened the gate may still be ending

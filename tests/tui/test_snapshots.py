@@ -107,7 +107,7 @@ def test_pulls_in_every_state(app: GgbenchApp, drive: Drive) -> None:
         app.pull_queue._targets = dict.fromkeys(range(len(states)), target)
         await press(app, pilot, "2")
         check_snapshot(app, "pulls")
-        await press(app, pilot, "d")  # the cursor is on the one in progress
+        await press(app, pilot, "x")  # the cursor is on the one in progress
         assert app.pull_queue._stopped == {1}
         app.pull_queue._items = {}
 

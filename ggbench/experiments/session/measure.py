@@ -14,7 +14,7 @@ from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments.session.record import Cause, SessionResult, SessionSettings, TurnTimed
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.machine_use import summarize_gpus
-from ggbench.runs.progress import PointMeasured
+from ggbench.runs.progress import PointMeasured, Working
 from ggbench.runs.recording import GpusInUse, Recording, Series
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import ServerFound, serving_of
@@ -56,6 +56,7 @@ class SessionExperiment(Experiment):
         for number, work in enumerate(works, 1):
             if not isinstance(ending, Completed):
                 break
+            yield Working("prompt", text=f"turn {number} of {len(works)}")
             events: list[Event] = []
             ending = yield from session.run(work, f"session/t{number}", n_total, events)
             if isinstance(ending, Completed):

@@ -29,8 +29,8 @@ class SessionSettings(Settings, Record):
         str,
         Option(
             "--workload",
-            "Turns of coding, documents or chat, IN+OUT@DEPTH, or your own: a file of JSON lines. With new and "
-            "generated tokens, or the usage or timings that a server answered with.",
+            "Turns to take: of coding, documents or chat, IN+OUT@DEPTH, or of your own file of JSON lines. Each has "
+            "new and generated tokens, or the usage or timings that a server answered with.",
             FieldKind(_absolute, metavar="NAME|FILE"),
             is_always_stated=True,
         ),

@@ -104,11 +104,12 @@ class HelpScreen(Dialog[None]):
         from ggbench.show.glossary import FORMULA, terms
         from ggbench.show.plan import PLAN_FIGURES
         from ggbench.show.run_figures import figures
+        from ggbench.show.words import say
 
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_title, sheet.border_subtitle = "help", key_links("esc close")
             yield Static(Facts(self._keys(), "Keys"))
-            for text in filter(None, (getattr(self._about, "HELP", ""), FORMULA)):
+            for text in (say(f"help.{self.app.current_mode}"), FORMULA):
                 yield Static(f"\n{text}", markup=False)
             yield Static()
             shown: list[Any] = [*figures("w_tokens_per_ms b_ms tok_s bpw"), PLAN_FIGURES["kld"]]

@@ -47,13 +47,6 @@ class LibraryScreen(PlanScreen):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (180, "-huge")]  # noqa: RUF012 - Textual's
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012 - Textual's
-    HELP = """Quants are planned before any download, each run in the best way for your needs; the pick is first.
-
-★  the pick; ● is marked, dim misses a need
-~  estimated, ! of a disturbed run, — unknown: b measures it
-↓  its download; a model that is not here can also be measured as a twin: a file of its shape, with random weights
-
-A path in the filter is added to the list. The command line also measures servers: ggbench help decode."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w,P", "why", "Why", tooltip="The pick with its alternatives, and what is behind it"),
         Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
@@ -63,9 +56,7 @@ A path in the filter is added to the list. The command line also measures server
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("/", "filter", "Filter", tooltip="Filter the models, add a path, search the Hub"),
         Binding("g", "choose_memory", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
-        Binding(
-            "o", "choose_options", "Options", tooltip="Reserve, limit, KV types and more, of plans and runs"
-        ),
+        Binding("o", "choose_options", "Options", tooltip="Options of plans and runs, such as KV types"),
         Binding("tab,shift+tab", "other_part"),
         Binding("r", "reload", "Reload", tooltip="Read disk, free memory and headers again"),
         Binding("escape", "leave", "Back", tooltip="Clear the filter, or go back to the models"),
@@ -236,7 +227,7 @@ A path in the filter is added to the list. The command line also measures server
 
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:
-            self.library.toggle_mark(chosen.name)
+            self.library.marks ^= {chosen.name}
             self._table.show_library(self.library)
             self.show_status()
 

@@ -64,11 +64,6 @@ class Chosen(msgspec.Struct, frozen=True):
         """Bytes of the planned quants that are not on this disk."""
         return sum(row.plan.file_bytes or 0 for row in self.rows if not (row.is_here or row.is_twin))
 
-    @property
-    def has_twins(self) -> bool:
-        """Whether twins can be measured in place of files that are not on this disk."""
-        return parse_model(self.selection[0]).kind in ("catalog", "hub")
-
 
 class RunRequest(msgspec.Struct, frozen=True):
     """An experiment with its options, for all chosen quants."""
@@ -256,7 +251,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         if not self._chosen.download_bytes or not self._experiment.needs_download:
             return []
         choices: dict[str, object] = {"download": False}
-        if self._chosen.has_twins:
+        if parse_model(self._chosen.selection[0]).kind in ("catalog", "hub"):
             choices["twin now"] = True
         about = "A twin has the same shape and size with random weights: as fast as the file, and made on this disk."
         size = f"{format_bytes(self._chosen.download_bytes)} to download, or a twin"

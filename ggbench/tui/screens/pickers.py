@@ -18,6 +18,7 @@ from ggbench.decisions.pick.run_commands import FORMS, RunSettings, render
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.machine.known_devices import KnownDevice, known_devices
+from ggbench.show.words import say
 from ggbench.text import has_words, shorten
 from ggbench.tui.host import machine_budgets
 from ggbench.tui.screens.dialogs import Dialog
@@ -25,13 +26,6 @@ from ggbench.tui.widgets.bars import key_links, machine_text
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
 _TYPED = "typed"
-_FORM_OF = {
-    "sh": "llama-server's command line",
-    "preset": "a section for llama-server's --models-preset",
-    "llama-swap": "llama-swap's configuration",
-    "modelfile": "Ollama's Modelfile",
-    "docker": "Docker's command line",
-}
 
 
 def _described(text: str) -> BudgetOptions:
@@ -64,7 +58,7 @@ class FormPicker(Dialog[None]):
             render(self._run, form)
         except UsageError as error:
             return Option(Text(error.message), disabled=True)
-        return Option(Text(f"{form:<10}  {_FORM_OF[form]}"), id=form)
+        return Option(Text(f"{form:<10}  {say(f'forms.{form}')}"), id=form)
 
     @on(OptionList.OptionSelected)
     def _copy(self, event: OptionList.OptionSelected) -> None:
@@ -83,10 +77,8 @@ class MemoryPicker(Dialog[BudgetOptions | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as sheet:
-            sheet.border_title, sheet.border_subtitle = (
-                "plan for which memory",
-                key_links("⏎ choose · esc close"),
-            )
+            sheet.border_title = "plan for which memory"
+            sheet.border_subtitle = key_links("⏎ choose · esc close")
             yield Label("A card or a size; + adds main memory, else 32 GiB are assumed.")
             yield Input(placeholder="rtx-3090x2; 24GiB@936GB/s; 4090 + 64; 4090 + 64GiB@60GB/s", compact=True)
             yield OptionList(markup=False)

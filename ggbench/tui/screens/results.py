@@ -6,7 +6,7 @@ Threads read the store, each with its own connection, and another ggbench may ch
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,26 +24,21 @@ from ggbench.decisions.compare.show import comparison_answer
 from ggbench.errors import GgbenchError, UnknownName
 from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.experiment import Job
-from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING
 from ggbench.show.answer import Answer
 from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
 from ggbench.show.presenter import presenter_of
+from ggbench.show.words import say
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize
 from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.stored_runs import MOST_LISTED, by_model, describe_runs, job_again, read_runs, saved_runs
+from ggbench.tui.stored_runs import by_model, describe_runs, job_again, read_runs, saved_runs
 from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage, TopLine, key_links
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted
-
-_NO_RUNS = """No runs yet.
-
-Choose a model in the Library (1), mark quants with space and press b.
-Their runs appear here; mark two with space and press c to compare them."""
 
 
 class OpenedRuns(Vertical):
@@ -71,7 +66,8 @@ class OpenedRuns(Vertical):
 
     def on_mount(self) -> None:
         pane = self.query_one(AnswerPane)
-        pane.border_title, pane.border_subtitle = Text(self._title), key_links("w why · esc back")
+        pane.border_title = Text(self._title)
+        pane.border_subtitle = key_links("w why · b again · s report · y copy · esc back")
         pane.focus()
         for plot in self.query(CurvesPlot):
             plot.show(self._figures)
@@ -82,22 +78,15 @@ class ResultsScreen(TaskScreen):
 
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (160, "-wide")]  # noqa: RUF012 - Textual's
-    HELP = f"""Stored runs by model, also those of other ggbench processes; of more than {MOST_LISTED:,} the newest.
-! is not steady. Keys act on the opened runs, else on the marked ones, else on the one at the cursor.
-
-Runs of one file and setting are averaged in a comparison. ★ marks the better value: the 95 % interval of the ratio
-excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit, · the limit by bandwidth."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
         Binding("b", "measure_again", "Again", tooltip="Measure the runs again, in turns if several"),
         Binding("slash", "filter", "Filter", tooltip="Filter by words of model, kind, outcome or date"),
         Binding("d,delete", "delete", "Delete", tooltip="Delete the runs"),
-        Binding("s", "save", "Report", tooltip="Save a report of the runs as HTML"),
-        Binding("S", "export", "Export", tooltip="Save the runs whole, for ggbench import"),
-        Binding(
-            "y", "copy", "Copy", tooltip="Copy the commands that repeat the runs, or a comparison as Markdown"
-        ),
-        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
+        Binding("s", "save(False)", "Report", tooltip="Save a report of the runs as HTML"),
+        Binding("S", "save(True)", "Export", tooltip="Save the runs whole, for ggbench import"),
+        Binding("y", "copy", "Copy", tooltip="Copy the runs' commands, or a comparison as Markdown"),
+        Binding("v", "plot('show_next')", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("r", "reload", "Reload", tooltip="Read the stored runs again"),
         Binding("escape", "leave", "Back", tooltip="Close what is open, clear the filter, or unmark all"),
     ]
@@ -113,9 +102,7 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
 
     def compose(self) -> ComposeResult:
         yield TopLine("results")
-        yield FilterInput(
-            "filter by model, quant, kind, source, outcome, date; words in any order", id="filter"
-        )
+        yield FilterInput("filter by model, quant, kind, source, outcome or date", id="filter")
         with Horizontal(id="middle"):
             yield Static("Reading the results…", id="nothing", markup=False)
             yield RunsTable(id="runs")
@@ -165,42 +152,25 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
         else:
             self.open_runs(sorted(over))  # which gives them the letters of the Run screen
 
-    def action_next_plot(self) -> None:
-        for plot in self.query(CurvesPlot):
-            plot.show_next()
-
     def action_copy(self) -> None:
         if self._opened is not None and len(self._opened.run_ids) > 1:
             self.app.copy_to_clipboard(self._opened.answer.markdown())
         elif runs := self._selected:
             self.app.copy_to_clipboard("\n".join(sanitize(run.stored.command) for run in runs))
 
-    def action_save(self) -> None:
-        """Save a report of the runs in the current folder."""
-
-        def save(store: Store, run_ids: Sequence[int]) -> Path:
-            from ggbench.formats.report import save_report
-
-            return save_report(saved_runs(store, run_ids), Path.cwd())
-
-        self._save(save)
-
-    def action_export(self) -> None:
-        """Save the runs whole in the current folder."""
-
-        def save(store: Store, run_ids: Sequence[int]) -> Path:
-            from ggbench.formats.report import save_whole
-
-            return save_whole(store, run_ids, Path.cwd())
-
-        self._save(save)
-
-    def _save(self, save: Callable[[Store, Sequence[int]], Path]) -> None:
+    def action_save(self, whole: bool) -> None:
+        """Save a report of the runs, or the runs whole, in the current folder."""
         run_ids = [run.run_id for run in self._selected]
 
         def saved() -> Iterator[str]:
+            from ggbench.formats.report import save_report, save_whole
+
             with host_of(self).services.open_store() as store:
-                yield f"Saved {save(store, run_ids)}"
+                if whole:
+                    path = save_whole(store, run_ids, Path.cwd())
+                else:
+                    path = save_report(saved_runs(store, run_ids), Path.cwd())
+            yield f"Saved {path}"
 
         if run_ids:
             self.perform("save", saved, self.status.show)
@@ -366,4 +336,4 @@ excludes 1. In a plot: every step as a dot, their median as a line, ╌ the fit,
             return f"✗ {sanitize(error.message)}{hint}\n\nPress r to try again."
         if self._table.runs:
             return f"No run matches “{sanitize(words)}”; esc clears the filter."
-        return _NO_RUNS if self._has_read else "Reading the results…"
+        return say("tui.no_runs") if self._has_read else "Reading the results…"

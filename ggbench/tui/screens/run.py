@@ -14,48 +14,36 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import ScreenResume
-from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
 from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
 from ggbench.show.presenter import line_charts_of
+from ggbench.show.words import say
 from ggbench.text import sanitize
-from ggbench.tui.host import PullsChanged, RunsOpened, host_of
+from ggbench.tui.host import PlotScreen, PullsChanged, RunsOpened, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.widgets.bars import KeysFooter, TopLine
-from ggbench.tui.widgets.curves_plot import ZOOM_KEYS, CurvesPlot
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import WorkList, number_lines, point_lines, pull_lines, queue_lines
-from ggbench.tui.work_queue import PullItem, PullQueue, WorkState
+from ggbench.tui.work_queue import PullItem, PullQueue
 from ggbench.units import counted
 
 _LOOK_EVERY_S = 0.1
 _DRAW_EVERY_S = 1.0
 """Minimum time between two draws of only more tokens; one takes some 20 ms of a core."""
 
-_NOTHING = """No runs and no downloads yet.
 
-Choose a model in the Library (1), mark quants with space,
-then press b to measure them, or p to download them."""
-
-
-class RunScreen(Screen[None]):
+class RunScreen(PlotScreen):
     """Every job and download of this session, and the current job as it runs."""
 
     AUTO_FOCUS = ""
-    HELP = (
-        "Runs and downloads go on behind every screen. A file appears in Hugging Face's cache only after its SHA-256"
-        " has been verified; a stopped download keeps its part, and enter resumes it."
-    )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "d,delete", "stop", "Stop", tooltip="Stop the run or download at the cursor, keeping what it has"
-        ),
-        Binding("x", "stop_all", "Stop all", tooltip="Stop the running job and those that wait"),
-        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
-        *ZOOM_KEYS,
+        Binding("x", "stop", "Stop", tooltip="Stop the run or download at the cursor, keeping what it has"),
+        Binding("v", "plot('show_next')", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
+        Binding("X", "stop_all", "Stop all", tooltip="Stop the running job and those that wait"),
     ]
 
     def __init__(self) -> None:
@@ -67,10 +55,10 @@ class RunScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield TopLine("run")
-        yield Static(_NOTHING, id="nothing", markup=False)
+        yield Static(say("tui.no_work"), id="nothing", markup=False)
         with Vertical(id="board"):
-            yield WorkList("queue", "⏎ open · d stop · x stop all", id="queue")
-            yield WorkList("downloads", "⏎ resume · d stop", id="pulls")
+            yield WorkList("queue", "⏎ open · x stop · X stop all", id="queue")
+            yield WorkList("downloads", "⏎ resume · x stop", id="pulls")
             with Horizontal(id="middle"):
                 yield CurvesPlot(id="figures")
                 with VerticalScroll(id="so-far", classes="panel"):
@@ -95,20 +83,17 @@ class RunScreen(Screen[None]):
         self._draw()
 
     def action_stop_all(self) -> None:
-        """Stop all jobs; ask first if any waits."""
+        """Stop all jobs after a question."""
+        item_ids = [item.id for item in self._queue.items if not item.state.is_over]
 
-        def go_on(confirmed: bool | None) -> None:
+        def stop(confirmed: bool | None) -> None:
             if confirmed:
-                self._queue.stop(*(item.id for item in self._queue.items))
+                self._queue.stop(*item_ids)
                 self._draw()
 
-        n_waiting = sum(item.state is WorkState.WAITING for item in self._queue.items)
-        if n_waiting:
-            running = "the running run and " if self._queue.running is not None else ""
-            question = f"Stop {running}{counted(n_waiting, 'waiting run')}? Measurements are kept."
-            self.app.push_screen(ConfirmScreen(question, "Stop all"), go_on)
-        else:
-            go_on(confirmed=True)
+        if item_ids:
+            question = f"Stop {counted(len(item_ids), 'run')}? Measurements are kept."
+            self.app.push_screen(ConfirmScreen(question, "Stop all"), stop)
 
     @on(OptionList.OptionSelected)
     def _open(self) -> None:
@@ -118,15 +103,6 @@ class RunScreen(Screen[None]):
                 self._pulls.retry(pull.id)
             case QueueItem(run_id=int(run_id), state=state) if state.is_over:
                 self.app.post_message(RunsOpened([run_id]))
-
-    def action_next_plot(self) -> None:
-        self.query_one(CurvesPlot).show_next()
-
-    def action_zoom(self, factor: float) -> None:
-        self.query_one(CurvesPlot).action_zoom(factor)
-
-    def action_show_all(self) -> None:
-        self.query_one(CurvesPlot).action_show_all()
 
     @property
     def _queue(self) -> RunQueue:
@@ -182,14 +158,10 @@ class RunScreen(Screen[None]):
             self._show_live(live, items, plotted)
 
     def _show_live(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
-        item = items[live.item_id]
-        self._show_curves(live, items, plotted)
+        view, item = self.query_one(CurvesPlot), items[live.item_id]
         self.query_one("#points", Static).update("\n".join(point_lines(live)))
         numbers = self.query_one("#numbers", Static)
         numbers.update("\n".join(number_lines(live, item)), layout=False)
-
-    def _show_curves(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
-        view, item = self.query_one(CurvesPlot), items[live.item_id]
         shown = [items[job.item_id] for job in plotted]
         names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
         own = live.plotted("")

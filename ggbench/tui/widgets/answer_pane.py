@@ -15,9 +15,6 @@ from ggbench.show.answer import Answer, Command
 
 
 class AnswerPane(VerticalScroll, can_focus=True):
-    DEFAULT_CSS = """
-    AnswerPane { height: 1fr; overflow-x: auto; padding: 0 1; & > Static { height: auto; } }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "why", "Why", tooltip="Show or hide sources, rules and all details of the answer")
     ]

@@ -31,12 +31,6 @@ def put(widget: Static, text: str) -> None:
 class StatusMessage(Static):
     """The outcome of the last key, until the next; hidden while empty, and selectable by mouse."""
 
-    DEFAULT_CSS = """
-    StatusMessage { height: auto; max-height: 6; padding: 0 1; background: $boost; }
-    StatusMessage.-error { color: $text-error; }
-    StatusMessage.-empty { display: none; }
-    """
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False, classes="-empty")
 
@@ -131,9 +125,6 @@ class KeysFooter(Static):
     """
 
     ALLOW_SELECT = False
-    DEFAULT_CSS = (
-        "KeysFooter { dock: bottom; height: 1; padding: 0 1; color: $text-muted; background: $panel; }"
-    )
 
     def __init__(self) -> None:
         super().__init__(key_links("/ filter · tab next panel · ? help · ^p all actions · q quit"))

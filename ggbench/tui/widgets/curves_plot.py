@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from msgspec.structs import replace
 from rich.text import Text
@@ -24,13 +24,8 @@ _TICKS = 6, 6
 _LEGEND = 4
 """Part of the height, as a divisor, that the legend takes at most."""
 _GAP = "   "
-_ZOOM, _PAN = 0.85, 0.05
-"""Share of an axis left by a zoom step, and share by which a key moves the view."""
-ZOOM_KEYS: Final[list[BindingType]] = [
-    Binding("+", f"zoom({_ZOOM})", "Zoom in"),
-    Binding("-", f"zoom({1 / _ZOOM})", "Zoom out"),
-    Binding("0", "show_all", "Show all"),
-]
+_PAN = 0.05
+"""Share of an axis by which a key moves the view."""
 _NOTHING = LineChart("", "", "", "", "", ())
 
 View = tuple[tuple[float, float], tuple[float, float]]
@@ -46,7 +41,6 @@ class CurvesPlot(Widget, can_focus=True):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *ZOOM_KEYS,
         Binding("left", f"pan(-{_PAN}, 0)", "Pan left"),
         Binding("right", f"pan({_PAN}, 0)", "Pan right"),
         Binding("up", f"pan(0, {_PAN})", "Pan up"),
@@ -67,11 +61,11 @@ class CurvesPlot(Widget, can_focus=True):
         """Draw the chosen one of these figures; a zoom stays until another is drawn."""
         before = self.figure.key
         self.figures = tuple(figures)
-        keys = "+ - zoom · ← → move · 0 all"
+        keys = "+ - zoom · tab ← → move · 0 all"
         self.border_subtitle = key_links(f"v next · {keys}" if len(figures) > 1 else keys)
         self._zoom_to(self.view if self.figure.key == before else None)
 
-    def show_next(self) -> None:
+    def action_show_next(self) -> None:
         if self.figures:
             keys = [figure.key for figure in self.figures]
             self._chosen = keys[(keys.index(self.figure.key) + 1) % len(keys)]

@@ -42,12 +42,7 @@ class ModelTree(Tree[ListLine]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "cursor_parent", "Family", tooltip="Go to the line above, which enter folds"),
-        Binding(
-            "enter",
-            "select_cursor",
-            "Open",
-            tooltip="Fold or unfold the line, or go to the quants of the model",
-        ),
+        Binding("enter", "select_cursor", "Open", tooltip="Fold or unfold the line, or go to its quants"),
     ]
 
     def __init__(self, *, id: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.reactive import reactive
@@ -31,22 +31,17 @@ _SMALL = 0.005
 _LEAST_SPEEDS = 2
 
 
-class MemoryPart(NamedTuple):
-    name: str
-    n_bytes: int
-
-
-def memory_parts(row: PlanRow) -> list[MemoryPart]:
-    """Return the parts of the planned memory, of all GPUs together, and what is left of it or missing."""
+def memory_parts(row: PlanRow) -> list[tuple[str, int]]:
+    """Return the parts of the planned memory in bytes, of all GPUs together, and what is left of it or missing."""
     from ggbench.sizing.plan_record import HOST_DEVICE
 
     of_gpus = [each for each in row.devices if each.device != HOST_DEVICE] or row.devices
     sizes = {name: sum(getattr(each, member) for each in of_gpus) for name, member in _PARTS.items()}
     least, left_bytes = _SMALL * sum(sizes.values()), row.left_bytes or 0
-    parts = [MemoryPart(name, size) for name, size in sizes.items() if size > least]
+    parts = [(name, size) for name, size in sizes.items() if size > least]
     if left_bytes < 0:
-        return [*parts, MemoryPart("✗ missing", -left_bytes)]
-    return [*parts, MemoryPart("✓ left", left_bytes)]
+        return [*parts, ("✗ missing", -left_bytes)]
+    return [*parts, ("✓ left", left_bytes)]
 
 
 class MemoryPanel(Widget):
@@ -76,14 +71,10 @@ class MemoryPanel(Widget):
             left = PLAN_FIGURES["left_bytes"].text(plan)
             state = f"{row.title} at n_ctx {format_count(plan.n_ctx)}: {left}"
             return Text("; ".join(filter(None, (state, fits_with))), no_wrap=True, overflow="ellipsis")
-        return Text("\n".join([*_parts_of(plan), fits_with]), no_wrap=True, overflow="ellipsis")
-
-
-def _parts_of(plan: PlanRow) -> list[str]:
-    """Return a line for each part of the memory."""
-    parts = memory_parts(plan)
-    names = max(len(part.name) for part in parts)
-    return [f"{part.name:<{names}}  {format_bytes(part.n_bytes):>10}" for part in parts]
+        parts = memory_parts(plan)
+        width = max(len(name) for name, _ in parts)
+        lines = [f"{name:<{width}}  {format_bytes(n_bytes):>10}" for name, n_bytes in parts]
+        return Text("\n".join([*lines, fits_with]), no_wrap=True, overflow="ellipsis")
 
 
 def losses_over_speeds(rows: Sequence[QuantRow], picked: QuantRow | None) -> LineChart | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -193,5 +194,6 @@ def _gpu_lines(gpu: GpuReading) -> Iterator[str]:
 
 def point_lines(live: LiveJob) -> list[str]:
     """Return a line for each measured point, and the step in progress with the time that it has taken."""
-    doing = [f"{live.doing} … {format_duration(live.doing_s)}"] if live.doing else []
+    taken_s = int(time.monotonic() - live.began_s)
+    doing = [f"{live.doing} … {format_duration(taken_s)}"] if live.doing else []
     return [sanitize(line) for line in (*live.points, *doing)]

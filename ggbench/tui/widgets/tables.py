@@ -29,7 +29,6 @@ _MARKS = 2
 class FigureTable(DataTable[Text], Generic[Row]):
     """A changed table keeps the cursor on its row or, if that is gone, on its line."""
 
-    DEFAULT_CSS = "FigureTable { overflow-x: hidden; scrollbar-gutter: stable; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("home", "scroll_top", "First"),
         Binding("end", "scroll_bottom", "Last"),
