@@ -118,8 +118,8 @@ def parse_duration(text: str) -> float:
 
 
 def exact_size(n_bytes: int) -> str:
-    """Return `1GiB`, `1200MiB`, `1000000B`: text that `parse_size` parses to exactly these bytes."""
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+    """Return `1GiB`, `1200MiB`, `32GB`, `512000B`: text that `parse_size` parses to exactly these bytes."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (10**9, "GB"), (10**6, "MB")):
         if n_bytes and n_bytes % unit == 0:
             return f"{n_bytes // unit}{name}"
     return f"{n_bytes}B" if n_bytes else "0"

@@ -173,7 +173,14 @@ def test_binary_units_are_the_articles() -> None:
 
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
-    [(3 << 30, "3GiB"), (1200 << 20, "1200MiB"), (0, "0"), ((1 << 30) + 1, "1073741825B"), (512_000, "512000B")],
+    [
+        (3 << 30, "3GiB"),
+        (1200 << 20, "1200MiB"),
+        (0, "0"),
+        ((1 << 30) + 1, "1073741825B"),
+        (512_000, "512000B"),
+        (32 * 10**9, "32GB"),
+    ],
 )
 def test_an_exact_size_is_read_back_as_the_same_bytes(n_bytes: int, text: str) -> None:
     assert exact_size(n_bytes) == text

@@ -17,7 +17,7 @@ from ggbench.commands.load_options import load_options_of_plans
 from ggbench.commands.options import HubOptions, no_measure_option, offline_option, output_options
 from ggbench.commands.output import Output
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import ExitCode, GgbenchError
+from ggbench.errors import ExitCode, GgbenchError, UsageError
 from ggbench.paths import path_exists
 
 if TYPE_CHECKING:
@@ -34,8 +34,20 @@ def _settings(memory: BudgetOptions, setup: LlamaConfig) -> tuple[BudgetOptions,
     return memory, setup
 
 
+class _LineCommand(DocumentedCommand):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words. Raises UsageError for a line without quotes."""
+        first = args[0] if args else ""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not first.endswith("llama-server"):
+                raise
+            raise UsageError(error.message, "quote the line: ggbench check 'llama-server ...'") from None
+
+
 @click.command(
-    cls=DocumentedCommand,
+    cls=_LineCommand,
     examples="""
     ggbench check 'llama-server -m Qwen3-8B-Q4_K_M.gguf -c 65536' --gpu rtx-3060
     ggbench check 'llama-server -m model.gguf -c 8192 -fa on' qwen3-14b q4_k_m

@@ -30,7 +30,6 @@ from ggbench.expect.sessions import parse_session
 if TYPE_CHECKING:
     from ggbench.engines.contract import Engine
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.expect.sessions import Conversation
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.sizing.plan_record import EnginePlan
@@ -97,7 +96,7 @@ def command(
     if ref.engine:
         plans = [_plan_elsewhere(ref, memory, no_measure, setup, hub)]
     else:
-        plans = _plan_files(ref, _machines(memory, others), no_measure, setup, hub, output, session)
+        plans = _plan_files(ref, _machines(memory, others), no_measure, setup, hub, output, workload)
     if others:
         _compare(plans, output)
     else:
@@ -169,7 +168,7 @@ def _plan_files(
     setup: LlamaConfig,
     hub: HubOptions,
     output: Output,
-    session: Conversation | None,
+    workload: str | None,
 ) -> list[EnginePlan]:
     """Plan GGUF files for each machine by running llama.cpp's allocator dry."""
     from ggbench.engines.contract import launch_engine
@@ -199,12 +198,13 @@ def _plan_files(
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if may_add else ()
 
         importlib.import_module("ggbench.show.plan")  # while the worker starts
-        found = []
+        found, session = [], parse_session(workload) if workload else None
         for memory, known in zip(machines, budgets, strict=True):
             budget = with_main_memory(known)
             if draft is not None:
                 budget = replace(budget, draft=draft.to_run)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
-            request = PlanRequest(budget, setup, memory.given, places_experts=compares)
+            options = memory.given if workload is None else (*memory.given, ("workload", workload))
+            request = PlanRequest(budget, setup, options, places_experts=compares)
             found.append(plan_model(targets, request, allocator, smaller, session))
     return found

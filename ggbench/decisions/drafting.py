@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.run_commands import RunSettings, shell_line
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.expect.drafts import TASKS, DraftStep, best_step, draft_steps
+from ggbench.expect.drafts import DraftStep, best_step, draft_steps
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.speed import expected_speed
 from ggbench.models.targets import Target
@@ -26,7 +26,7 @@ from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_length
+from ggbench.units import format_bytes, format_length, format_number
 
 
 class Drafting(Record):
@@ -39,6 +39,7 @@ class Drafting(Record):
     row: PlanRow
     """The plan with drafts."""
     steps: tuple[DraftStep, ...]
+    """Those asked for, by default up to the best."""
     best: DraftStep
     llama_server: str = ""
     """The command that drafts; empty if it does not certainly pay, or does not fit."""
@@ -65,7 +66,7 @@ def plan_drafting(
     if plain.fits is False:
         short, where = format_bytes(-(plain.left_bytes or 0)), short_device(budget.device)
         what = f"{sanitize(file.name)} does not fit {where} without drafts: {short} short"
-        raise DoesNotFit(what, f"see what would help: ggbench plan {target.model} {target.quant}")
+        raise DoesNotFit(what, f"see what would help: {plain.command}")
     placed, n = plain.setup or setup, plain.n_ctx_slot or 1
     placement = Placement.of(file, placed, budget)
     steps = draft_steps(placement, drafts, n, is_here=budget.is_here, ks=ks)
@@ -76,7 +77,8 @@ def plan_drafting(
     row = _row(target, draft, replace(request, setup=drafting, places_experts=False), start)
     command = _command(target, draft, drafting, budget) if best.pays and row.fits else ""
     plain = replace(plain, expected=expected_speed(placement, MachineRuns(None, budget), n))
-    return Drafting(drafts.name if drafts else "", plain, row, tuple(steps), best, command)
+    shown = tuple(step for step in steps if ks or step.k <= best.k)
+    return Drafting(drafts.name if drafts else "", plain, row, shown, best, command)
 
 
 def _row(target: Target, draft: Target | None, request: PlanRequest, start: Allocators) -> PlanRow:
@@ -96,21 +98,27 @@ def _command(target: Target, draft: Target | None, setup: LlamaConfig, budget: B
 def drafting_answer(found: Drafting, budget: Budget) -> Answer:
     """Return whether it pays and the command, the steps, and what it rests on."""
     best, speed = found.best, found.plain.expected
+    plain = "" if speed is None else say("drafting.plain", tok_s=interval_text(speed), basis=speed.source)
     headline = say(
         f"drafting.{best.verdict}",
         what=say("drafting.draft", name=sanitize(found.draft)) if found.draft else "MTP",
         device=short_device(budget.device),
         gains=gains_text(best),
+        plain=format_number(speed and speed.value, 2),
         k=best.k,
         memory=_memory_text(found),
     )
-    plain = "" if speed is None else say("drafting.plain", tok_s=interval_text(speed), basis=speed.source)
     facts = [
         ("without drafts", plain),
         ("theory", say("drafting.theory")),
         *facts_of(MACHINE_FIGURES, budget),
     ]
-    table = Table(_STEPS, found.steps, style=lambda step: "bold" if step is best else "")
+    first, *others = _STEPS
+    table = Table(
+        [first, *map(_gain, best.lengths), *others],
+        found.steps,
+        style=lambda step: "bold" if step is best else "",
+    )
     return Answer(headline, found.llama_server, [table], [say("drafting.estimated")], [Facts(facts)])
 
 
@@ -136,7 +144,6 @@ def _gain(task: str) -> Figure[DraftStep]:
 
 _STEPS: Sequence[Figure[DraftStep]] = (
     member("k", "--spec-draft-n-max"),
-    *map(_gain, TASKS),
     member("cost", "pays above", value_only, unit="tokens a step"),
 )
 DRAFTING = Document(

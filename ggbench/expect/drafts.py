@@ -180,10 +180,10 @@ class DraftStep(Record):
 
     @property
     def verdict(self) -> Literal["pays", "slows", "open"]:
-        """Whether some kind of text is certainly faster, or every one slower."""
+        """Whether some kind of text is certainly faster, or probably none."""
         if self.pays:
             return "pays"
-        return "slows" if all(self.gain(task).high < 1 for task in self.lengths) else "open"
+        return "slows" if all(self.gain(task).value < 1 for task in self.lengths) else "open"
 
 
 def draft_steps(
@@ -195,6 +195,8 @@ def draft_steps(
     """
     file, kind, ks = placement.file, "draft" if draft else "mtp", ks or range(1, MOST_K + 1)
     alike = {task: rows_like(load_acceptances(), kind, file.n_params, task) for task in TASKS}
+    if all(rows == alike["code"] for rows in alike.values()):
+        alike = {"any text": alike["code"]}
     costs = least_costs(placement, draft or mtp_model(file), n, ks, is_here=is_here)
     row = row_cost(placement)
     return [

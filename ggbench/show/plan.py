@@ -362,6 +362,7 @@ def _notes(plan: EnginePlan, rows: Sequence[PlanRow], helped: PlanRow | None, n_
     from.
     """
     budget = plan.budget
+    draft = next((row.setup for row in rows if row.draft_bytes), None)
     notes = [
         assumed_memory(budget, rows),
         card_order(budget, rows[0].setup),
@@ -376,7 +377,7 @@ def _notes(plan: EnginePlan, rows: Sequence[PlanRow], helped: PlanRow | None, n_
         "" if helped is None else _remedy(budget, helped),
         _session(rows),
         estimated_from(budget, rows),
-        say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
+        "" if draft is None else say("plan.drafting", k=draft.spec_draft_n_max),
     ]
     return [*filter(None, notes)]
 
@@ -389,9 +390,9 @@ def _session(rows: Sequence[PlanRow]) -> str:
 
 
 def _reserve(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return that a quant fits a GPU, or misses it, by less than its reserve; empty without one."""
+    """Return that a quant misses a GPU by less than its reserve; empty without one."""
     n_bytes = max((device.reserve_bytes for device in budget.devices), default=0)
-    if not any(row.left_bytes is not None and abs(row.left_bytes) < n_bytes for row in rows):
+    if not any(-n_bytes < (row.left_bytes or 0) < 0 for row in rows):
         return ""
     return say("plan.reserve", kept=format_bytes(n_bytes), why=budget.reserve_source)
 

@@ -30,17 +30,19 @@ def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
         check_pair(target, draft)
     elif not has_mtp(target):
         name = sanitize(target.name)
-        raise BadFile(f"{name} has no MTP layers that llama.cpp drafts with", _files_with_mtp(target.name))
+        raise BadFile(
+            f"{name} has no MTP layers that llama.cpp drafts with", f"omit --mtp; {files_with_mtp(target.name)}"
+        )
 
 
-def _files_with_mtp(name: str) -> str:
+def files_with_mtp(name: str) -> str:
     """Return which files of a model have MTP layers, or of which current models the files do."""
     catalog = load_catalog()
     known = catalog.called(name)
     if known is not None and known.mtp_repo:
         return f"{known.mtp_repo} has files with them"
     having = [model.id for model in catalog.current if model.hyper.n_layer_nextn]
-    return f"omit --mtp; models with them: {', '.join(having)}"
+    return f"models with them: {', '.join(having)}"
 
 
 def mtp_model(file: ModelFile) -> ModelFile:

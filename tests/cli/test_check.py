@@ -112,7 +112,7 @@ def test_the_better_command_is_better(ggbench: Run) -> None:
     ("line", "first", "speed", "better"),
     [
         ("llama-server -m Qwen3-8B-Q4_K_M.gguf -c 40960 -np 1 -fa off -ctv q8_0 -ctk q8_0 --draft-max 4 --mlock",
-         "It does not start, as llama-server refuses", "tok/s",
+         "It does not start, as today's llama-server refuses", "tok/s",
          "llama-server -m Qwen3-8B-Q4_K_M.gguf -c 40960 -np 1 --spec-draft-n-max 4 -lm mmap+mlock"),
         ("cd x && docker run --gpus all -e LLAMA_ARG_CTX_SIZE=16384 -v $PWD:/models ghcr.io/ggml-org/llama.cpp:server"
          " -m /models/Qwen3-8B-Q4_K_M.gguf -np 1 -ctk q8_0", "It fits with", "speed is unknown",
@@ -156,6 +156,8 @@ def test_a_line_from_stdin_and_one_without_quotes(ggbench: Run, monkeypatch: pyt
     monkeypatch.setattr("sys.stdin", io.StringIO("llama-server \\\n -m Qwen3-8B-Q4_K_M.gguf \\\n -c 512"))
     assert ggbench("check", *CARD).code == 0
     assert ggbench("check", *CARD, "--", "llama-server", "-m", "Qwen3-8B-Q4_K_M.gguf", "-c", "512").code == 0
+    unquoted = ggbench("check", "llama-server", "-ngl", "99")
+    assert unquoted.code == 2 and "quote the line" in unquoted.err
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"llama-server -m \xff.gguf"), "utf-8"))
     assert ggbench("check", *CARD).code == 2
 

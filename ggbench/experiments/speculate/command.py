@@ -75,7 +75,7 @@ def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOp
     from ggbench.expect.drafts import MOST_K
     from ggbench.models.targets import resolve_headers, single
     from ggbench.sizing.budget import with_main_memory
-    from ggbench.sizing.drafts import has_mtp
+    from ggbench.sizing.drafts import files_with_mtp, has_mtp
     from ggbench.sizing.plan import PlanRequest
 
     setup = LlamaConfig.of(asked.setup)
@@ -90,10 +90,11 @@ def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOp
     draft = find_draft(settings.draft or None, setup, asked.hub)
     target = single(resolve_headers(asked.model, hub=asked.hub.access()))
     if draft is None and not setup.mtp and not has_mtp(target.header()):
-        raise UsageError(f"{sanitize(target.model)} has no MTP layers", "add a draft: --draft MODEL")
+        hint = f"add --draft MODEL; {files_with_mtp(target.header().name)}"
+        raise UsageError(f"{sanitize(target.model)} has no MTP layers", hint)
     setup = replace(setup, mtp=draft is None)
     budget = with_main_memory(memory.budget(setup, measures=False))
-    request = PlanRequest(budget, setup, places_experts=True)
+    request = PlanRequest(budget, setup, memory.given, places_experts=True)
     found = plan_drafting(target, draft, request, start_allocator, settings.n_drafted)
     answer = drafting_answer(found, budget)
     if asked.output.as_json:
