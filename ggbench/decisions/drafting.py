@@ -104,7 +104,7 @@ def drafting_answer(found: Drafting, budget: Budget) -> Answer:
         what=say("drafting.draft", name=sanitize(found.draft)) if found.draft else "MTP",
         device=short_device(budget.device),
         gains=gains_text(best),
-        plain=format_number(speed and speed.value, 2),
+        plain="?" if speed is None else format_number(speed.value, 2),
         k=best.k,
         memory=_memory_text(found),
     )

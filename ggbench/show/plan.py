@@ -84,7 +84,7 @@ def span_text(estimate: Estimate | None) -> str:
 
 
 def session_text(time: SessionTime | None, quant: str = "") -> str:
-    """Return how long a session takes: `A coding session of 40 turns: ~11 min (8–15 min), last wait ~6 s.`"""
+    """Return how long a session takes: `A coding session of 40 turns: ~11 min (8–15 min) ...`"""
     if time is None:
         return ""
     mark, total = basis_mark(time.tok_s), time.total_s
@@ -101,6 +101,7 @@ def session_text(time: SessionTime | None, quant: str = "") -> str:
         n_tokens=time.n_tokens,
         total=f"{mark}{span_text(total or time.answers_s)}",
         ends=ends,
+        first_wait=f"{mark}{span_text(time.first_wait_s)}",
         last_wait=f"{mark}{span_text(time.last_wait_s)}",
     )
     is_lost = time.n_again > time.n_turns  # the last token of an answer is always read
