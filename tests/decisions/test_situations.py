@@ -179,7 +179,6 @@ DISAGREE = {
         "rtx-3090",
         "8k",
     ): "q6_k leaves 1 GiB, is comfortable too, and nobody can tell it from the original",
-    ("qwen3-30b-a3b", "32GiB@ddr5-4800x2", "8k"): "q6_k leaves 3.8 GiB beside what the system keeps, and loses less",
     ("qwen3.8-27b", "rtx-3090", "128k"): "q5_k_m with that q4_0 cache leaves 2.6 GiB; both together lose 0.010 nats",
     (
         "qwen3.5-27b",

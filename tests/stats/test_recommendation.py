@@ -249,6 +249,27 @@ def test_a_balance_takes_the_faster_of_what_nobody_can_tell_apart() -> None:
     assert _chosen(recommend([q2_k], Needs())) == q2_k
 
 
+def test_little_loss_buys_no_memory_unless_quality_is_preferred() -> None:
+    q8_0, q6_k = candidate("q8_0", loss=0.006, tok_s=30, gib=6), candidate("q6_k", loss=0.0065, tok_s=31, gib=5.5)
+    assert _chosen(recommend([q8_0, q6_k], Needs())) == q6_k
+    assert _chosen(recommend([q8_0, q6_k], Needs(prefer="quality"))) == q8_0
+    assert _chosen(recommend([q8_0, candidate("q5_k_m", loss=0.0115, tok_s=31, gib=5)], Needs())) == q8_0
+
+
+def test_each_of_a_few_quants_has_a_row() -> None:
+    few = [
+        candidate(quant, loss=0.01 * n, tok_s=30, gib=9 - n) for n, quant in enumerate(("q8_0", "q6_k", "q4_k_m"), 1)
+    ]
+    assert {each.candidate.quant for each in recommend(few, Needs()).listed} == {"q8_0", "q6_k", "q4_k_m"}
+
+
+def test_a_fast_answer_after_an_unknown_wait_is_not_known_to_be_comfortable() -> None:
+    known = candidate("q8_0", loss=0.001, tok_s=30, gib=7)
+    assert known.speed is not None
+    unknown = replace(known, speed=replace(known.speed, total_s=None, first_wait_s=None, last_wait_s=None))
+    assert (recommend([known], Needs()).comfortable, recommend([unknown], Needs()).comfortable) == (True, None)
+
+
 def test_a_part_in_main_memory_counts_by_its_speed_and_a_quantized_cache_by_its_loss() -> None:
     whole = candidate("q4_k_m", loss=0.03, tok_s=session_of(30, 0.05, "published"), n_ctx=8192)
     cache = candidate(
