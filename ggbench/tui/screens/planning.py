@@ -335,6 +335,11 @@ class PlanScreen(TaskScreen):
         if sum(target.download_bytes for target in to_download) > CONFIRM_ABOVE_BYTES:
             names = ", ".join(dict.fromkeys(quant_names([target.subject for target in to_download])))
             doubts.append(f"{size} will be downloaded into Hugging Face's cache: {names}.")
+        self._start_unless(doubts, request, targets, jobs)
+
+    def _start_unless(
+        self, doubts: Sequence[str], request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job]
+    ) -> None:
         if (dialog := self._measure_dialog) is not None:
             self.choices = dialog.choices
             dialog.start()
