@@ -256,13 +256,6 @@ def test_little_loss_buys_no_memory_unless_quality_is_preferred() -> None:
     assert _chosen(recommend([q8_0, candidate("q5_k_m", loss=0.0115, tok_s=31, gib=5)], Needs())) == q8_0
 
 
-def test_each_of_a_few_quants_has_a_row() -> None:
-    few = [
-        candidate(quant, loss=0.01 * n, tok_s=30, gib=9 - n) for n, quant in enumerate(("q8_0", "q6_k", "q4_k_m"), 1)
-    ]
-    assert {each.candidate.quant for each in recommend(few, Needs()).listed} == {"q8_0", "q6_k", "q4_k_m"}
-
-
 def test_a_fast_answer_after_an_unknown_wait_is_not_known_to_be_comfortable() -> None:
     known = candidate("q8_0", loss=0.001, tok_s=30, gib=7)
     assert known.speed is not None

@@ -27,7 +27,7 @@ from ggbench.decisions.pick.order import (
     pace,
     pareto_front,
 )
-from ggbench.decisions.pick.record import MOST_LISTED, Candidate, Label, Listed, Pick, Reason
+from ggbench.decisions.pick.record import Candidate, Label, Listed, Pick, Reason
 from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS, is_clearly_above
 
 
@@ -51,20 +51,9 @@ def recommend(
     else:
         nearest_first = sorted(found, key=lambda each: miss_order(each, needs))
         listed = [Listed("nearest", each) for each in nearest_first[:1]]
-    listed += _other_quants(listed, [] if n_current else found, needs)
     sized = tuple(Listed(label, check(exactly(own), needs)) for label, own in listed)
     pick = Pick(needs, sized, _rest(found, listed, front), n_current=n_current)
     return pick if pick.best is None else _explained(pick, pick.best, rules)
-
-
-def _other_quants(listed: Sequence[Listed], found: Sequence[Candidate], needs: Needs) -> list[Listed]:
-    """Return the best way to run each quant that is not listed; nothing of more than a table has rows."""
-    quants = grouped(found, lambda each: f"{each.model_key} {each.quant}")
-    for each in listed:
-        quants.pop(f"{each.candidate.model_key} {each.candidate.quant}", None)
-    if len(listed) + len(quants) > MOST_LISTED:
-        return []
-    return [Listed("", best_way(own, needs)) for own in quants.values()]
 
 
 def _label(n_current: int, needs: Needs) -> Label:

@@ -25,10 +25,6 @@ Label = Literal[
 ]  # fmt: skip
 
 
-MOST_LISTED = 4
-"""Rows of the table of a pick."""
-
-
 class NeedCheck(Record):
     """Whether a candidate meets one need."""
 

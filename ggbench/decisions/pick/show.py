@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.choose import LIMITS, RULES
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.record import MOST_LISTED, Candidate, Listed, NeedCheck, Pick
+from ggbench.decisions.pick.record import Candidate, Listed, NeedCheck, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, RunSettings
 from ggbench.decisions.pick.sentences import cache_text, candidate_name, headline, notes, said
 from ggbench.engines.contract import EngineConfig
@@ -23,6 +23,8 @@ from ggbench.show.text import SPEED_FROM
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget, Change
 from ggbench.units import MIB, counted, format_bytes, format_length
+
+_MOST_ROWS = 4
 
 
 def settings_of(candidate: Candidate, budget: Budget) -> RunSettings | None:
@@ -122,7 +124,7 @@ def _figures(
 
 def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Answer:
     """Return what to run and the command, the pick among its alternatives, and why."""
-    rows = pick.listed[:MOST_LISTED]
+    rows = pick.listed[:_MOST_ROWS]
     every = (*pick.listed, *(each for each in pick.rest if each.label != "dominated"))
     shown = _figures(pick, rows)
     if pick.n_current:
