@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ggbench.commands.output import Output
 from ggbench.errors import StoreError
@@ -17,19 +18,25 @@ from ggbench.units import counted, format_bytes
 
 def show_welcome() -> None:
     models = [each for each in find_local_models() if each.is_runnable]
-    n_runs, notes = _n_runs()
-    Output().answer(welcome_answer(models, n_runs, notes))
+    n_runs, folder, notes = _stored_runs()
+    Output().answer(welcome_answer(models, n_runs, notes, folder))
 
 
-def welcome_answer(models: Sequence[LocalModel], n_runs: int, notes: Sequence[str]) -> Answer:
+def welcome_answer(
+    models: Sequence[LocalModel], n_runs: int, notes: Sequence[str], folder: Path | None = None
+) -> Answer:
+    """Return the answer; `folder` has the file of the last run."""
     always = [
         ("ggbench tui", "the same by hand: choose, measure, compare"),
         ("ggbench doctor", "this machine, and what to mend"),
         ("ggbench --help", "all commands"),
     ]
-    runs = counted(n_runs, "run")
+    runs, measured = counted(n_runs, "run"), ("ggbench results", "what was measured")
     if not models:
-        steps = [("ggbench demo", "a tour in a minute, without a network"), *always]
+        steps = [measured] if n_runs else [("ggbench demo", "a tour in a minute, without a network")]
+        if folder is not None:
+            steps.append((f"ggbench models {shell_path(str(folder))}", "what the last run's folder has"))
+        steps += always
         return Answer(say("welcome.no_model", runs=runs), "ggbench pick", [Facts(steps)], notes)
     size = format_bytes(sum(each.file_bytes or 0 for each in models))
     smallest = min(models, key=lambda each: each.file_bytes or 0)
@@ -37,18 +44,19 @@ def welcome_answer(models: Sequence[LocalModel], n_runs: int, notes: Sequence[st
         f"ggbench decode {' '.join(map(shell_path, smallest.arguments))}",
         "how fast the smallest is here",
     )
-    measured = ("ggbench results", "what was measured")
     steps = [measured if n_runs else measure, ("ggbench models", "what is there"), *always]
     text = say("welcome.models", models=counted(len(models), "model"), size=size, runs=runs)
     return Answer(text, "ggbench pick --local", [Facts(steps)], notes)
 
 
-def _n_runs() -> tuple[int, Sequence[str]]:
-    """Return the number of stored runs, 0 if they cannot be read, and notes."""
+def _stored_runs() -> tuple[int, Path | None, Sequence[str]]:
+    """Return the number of stored runs, 0 if they cannot be read, the folder of the newest one's file, and notes."""
     if not results_file().exists():
-        return 0, ()
+        return 0, None, ()
     try:
         with Store.open() as store:
-            return store.count_runs(), store.notices
+            files = [Path(run.subject.file) for run in store.list_runs() if run.subject.file]
+            folder = next((file.parent for file in files if file.is_file()), None)
+            return store.count_runs(), folder, store.notices
     except StoreError:
-        return 0, [say("welcome.unreadable")]
+        return 0, None, [say("welcome.unreadable")]

@@ -16,9 +16,10 @@ from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.show.answer import Answer, Part
-from ggbench.show.names import quant_name
+from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import presenter_of
 from ggbench.show.words import say
+from ggbench.text import in_words
 
 _PLOT_HEIGHT = 18
 
@@ -41,7 +42,14 @@ def measure_and_show(
     if output.as_json:
         _record(measured, [run_document(run, against=against) for run in runs])
     elif measured.is_sweep and runs:
-        show_answer(presenter.table(runs), runs, output, against=against)
+        answer = presenter.table(runs)
+        if left := [job.target.subject for job in measured.jobs[len(runs) :]]:
+            names = in_words(row_labels(left))
+            note = say(
+                "run.left", n_done=sum(run.is_complete for run in runs), n_jobs=len(measured.jobs), names=names
+            )
+            answer = replace(answer, notes=[note, *answer.notes])
+        show_answer(answer, runs, output, against=against)
     elif measured.error is None and runs and presenter.has_details(runs[0]):
         show_answer(presenter.details(runs[0]), runs, output, plot=plot, against=against)
     measured.leave()

@@ -164,7 +164,13 @@ LISTED = (
     member("kind", "kind", path="stored.kind", priority=1),
     Figure[ListedRun]("model", "model", lambda run: run.model or run.subject.model),
     member("quant", "quant", path="subject.quant"),
-    member("provenance", "source", path="subject.source", priority=4),
+    Figure[ListedRun](
+        "engine",
+        "engine",
+        lambda run: sanitize(run.run.setup.engine_option.partition("=")[0]) or None if run.run else None,
+        meaning="Null for ggbench's own llama.cpp.",
+        priority=4,
+    ),
     _measured("w_tokens_per_ms", 3),
     _measured("b_ms", 2),
     _measured("tok_s", ESSENTIAL),
@@ -172,6 +178,7 @@ LISTED = (
 )
 """The figures of a list of runs."""
 _MORE = (
+    member("provenance", "source", path="subject.source"),
     member("state", "state", path="stored.state"),
     Figure[ListedRun](
         "unsteady",

@@ -41,8 +41,8 @@ class Metric(Record):
     """Whether the value varies between loads of the model, so that only runs in turns decide."""
     alike: float = 0.1
     """Share, either way, within which the whole interval of a ratio must lie to say that there is no difference."""
-    difference: Callable[[float], str] | None = None
-    """Describes a difference; None for one that is stated as a ratio."""
+    difference: Callable[[float, float], str] | None = None
+    """Describes the better value beside another; None for one that is stated as a ratio."""
     basis: Callable[[Run], object] = lambda run: None
     """Conditions that must be equal for values to be comparable."""
     other_basis: str = ""
@@ -205,9 +205,9 @@ _MEMORY = Metric(
     "memory",
     "memory",
     "less",
-    difference=format_bytes,
-    basis=lambda run: None if _why_no_memory(run) else run.memory.n_ctx,
-    other_basis="different n_ctx",
+    difference=lambda one, other: format_bytes(abs(one - other)),
+    basis=lambda run: None if _why_no_memory(run) else (run.memory.n_ctx, run.setup.engine),
+    other_basis="different n_ctx or engines",
     unfit=_why_no_memory,
 )
 

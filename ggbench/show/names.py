@@ -77,6 +77,12 @@ def quant_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
     )
 
 
+def run_name(run: Run) -> str:
+    """Return `smollm2 q4_1`, with the engine unless it is ggbench's own llama.cpp: `smollm2 q4_1, llama-server`."""
+    engine = sanitize(run.setup.engine_option.partition("=")[0])
+    return ", ".join(filter(None, (quant_name(run.subject), engine)))
+
+
 def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
     """Return a quant, with its KV cache types unless both are f16: `q4_k_m, KV q8_0/q4_0`."""
     if type_k == type_v == "f16":
@@ -119,12 +125,12 @@ def _engine_parts(setup: EngineConfig) -> list[str]:
     """Return the program and each of its options with its value."""
     name, _, command = setup.engine_option.partition("=")
     parts: list[str] = []
-    for word in shlex.split(command) or [name or setup.engine, *config_options(setup.as_asked())]:
+    for word in (*(shlex.split(command) or [name or setup.engine]), *config_options(setup.as_asked())):
         if (word.startswith("-") and not word[1:2].isdigit()) or not parts:
             parts.append(word)
         else:
             parts[-1] += f" {word}"
-    return parts
+    return [part for part in parts if not part.startswith("--engine ")]
 
 
 def twin_notes(subjects: Iterable[Subject]) -> list[str]:

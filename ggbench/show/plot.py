@@ -161,7 +161,7 @@ def draw(figure: LineChart, width: int, height: int) -> tuple[list[list[tuple[st
     Steps beyond the y axis are at its top.
     """
     n_rows = max(height - 4, 1)
-    n_x_ticks, n_y_ticks = max(2, (width - _Y_LABEL) // 12), max(3, n_rows // 3)
+    n_x_ticks, n_y_ticks = max(2, (width - _Y_LABEL) // 12), max(3, n_rows // 2)
     x, y = axes_of(figure, (n_x_ticks, n_y_ticks))
     if figure.ends is not None:
         x, y = Axis(*figure.ends[0]), Axis(*figure.ends[1])
@@ -223,6 +223,8 @@ def _x_axis_lines(frame: Frame, n_ticks: int) -> tuple[str, str]:
 
 def _draw_points(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink) -> None:
     """Mark each of a few values."""
+    for at in (one.x[one.y > frame.y.high] if one.error is None else one.x[:0]).tolist():
+        canvas.put(int(frame.x.bins(at, frame.n_columns)), 0, "▲", ink)
     if len(one.x) <= FEW:
         x, y = frame.values(one)
         for at, value in zip(x.tolist(), y.tolist(), strict=True):

@@ -24,7 +24,7 @@ from ggbench.show.charts import (
 from ggbench.show.figure import Figure, bounded_text, facts_of, member
 from ggbench.show.machine import serving_facts
 from ggbench.show.metric import DEPTH, Metric, decode_metrics, decoded_lengths, speed_at, vary
-from ggbench.show.names import quant_name, row_labels, twin_notes
+from ggbench.show.names import row_labels, run_name, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import compare_command, in_turns, run_answer, shared
 from ggbench.show.run_figures import (
@@ -122,7 +122,7 @@ def _quant_answer(run: Run, text: str) -> Answer:
     ]
     parts = [*speed_parts(run), *([latency_facts(run)] if run.head.kind == "decode" else ())]
     ended = run.reason if run.reason == STILL_RUNNING else run.outcome.text
-    named = f"{quant_name(run.subject)}: {text or ended}."
+    named = f"{run_name(run)}: {text or ended}."
     return run_answer(run, Answer(named, command, parts, notes, why))
 
 

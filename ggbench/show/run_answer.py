@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from ggbench.engines.endings import Outcome
 from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.show.answer import Answer, Command, Facts
@@ -33,14 +34,20 @@ def run_answer(run: Run, answer: Answer) -> Answer:
         *answer.notes,
         "" if run.run_id is None else f"run {run.run_id}",
     ]
-    return replace(answer, notes=notes, why=[*answer.why, *behind])
+    was_stopped = run.outcome in (Outcome.CANCELLED, Outcome.INTERRUPTED) and run.reason != STILL_RUNNING
+    command = run.head.command if was_stopped else answer.command
+    return replace(answer, command=command, notes=notes, why=[*answer.why, *behind])
 
 
 def several_answer(runs: Sequence[Run], names: Sequence[str], answer: Answer) -> Answer:
     """Return the answer of several runs, with why some have no result among the notes."""
-    reasons = shared(names, (sanitize(run.reason) for run in runs))
+    reasons = shared(names, map(_why_ended, runs))
     again = [Command(run.head.command, f"Again: {name}") for name, run in zip(names, runs, strict=True)]
     return replace(answer, notes=[*reasons, *answer.notes], why=[*answer.why, *again])
+
+
+def _why_ended(run: Run) -> str:
+    return sanitize(run.reason) or ("" if run.is_complete else run.outcome.text)
 
 
 def in_turns(runs: Sequence[Run], n_turns: int = FEWEST_TURNS) -> str:

@@ -184,7 +184,7 @@ def test_two_files_are_side_by_side_whatever_their_names_are(ggbench: Run, targe
         put_run(store, start("/m/other.gguf", "q4_k_m"), 17.0, n_gen=300)
     assert ggbench("report", "1", "2", "-o", str(target / "x.html")).code == 0
     text = (target / "x.html").read_text()
-    assert re.search(r'<p class="answer">.* 1\.\d+ times .+; one run each, not a verdict', text)
+    assert re.search(r'<p class="answer">No verdict, one run each: .* 0\.\d+ times ', text)
     assert ">b / a<" in text
     assert ggbench("report", "1", "-o", str(target / "y.html")).code == 0
     assert "1 run, written" in (target / "y.html").read_text()

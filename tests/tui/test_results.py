@@ -301,7 +301,7 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         await press(app, pilot, "j", "j", "space", "c")
         text = words_of(app)
         assert "runs 1 with 3" in text and not message(app)
-        assert "one run each, not a verdict" in text
+        assert "No verdict, one run each" in text
         assert len((await see(app, pilot, "w")).split()) > 30
         await press(app, pilot, "y")
         assert "| speed tok/s |" in app.clipboard

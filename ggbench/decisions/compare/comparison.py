@@ -201,14 +201,10 @@ class _Ranking(Record):
 
     def lead_pair(self, outcome: Outcome) -> tuple[int, int]:
         """Return the best and the next best, or the second and the first of those of which none is better."""
-        if outcome in _ABOUT_ONE:
+        if outcome == "better":
             return self.best[0], next(run for run in self.order if run != self.best[0])
         one, other = sorted(self.best[:2])
         return other, one
-
-
-_ABOUT_ONE = ("better", "no_verdict")
-"""Outcomes whose sentence is about one run."""
 
 
 def _compared(metric: Metric, columns: Sequence[Column], names: Sequence[str]) -> ComparedFigure:
@@ -252,8 +248,9 @@ def _decided(line: ComparedFigure, metric: Metric, names: Sequence[str], ranking
     apart, key = pairs[one, other], str(outcome)
     gain = apart.text
     if outcome == "better":
-        key, lead = metric.win, abs((line.values[one] or 0.0) - (line.values[other] or 0.0))
-        gain = metric.difference(lead) if metric.difference else gain
+        key = metric.win
+        if metric.difference is not None:
+            gain = metric.difference(line.values[one] or 0.0, line.values[other] or 0.0)
     if len(names) > 2 and outcome != "no_verdict":
         key += "_of_many"
     verdict = say(

@@ -72,7 +72,9 @@ def comparison_table(comparison: Comparison, lines: Sequence[ComparedFigure], ti
 
 
 def _cell(run: int, line: ComparedFigure) -> str:
-    return f"{line.texts[run]} {_BETTER}" if letter(run) in line.better else line.texts[run]
+    """Return the value, with a star if it is better; less memory may just mean a smaller file."""
+    is_better = letter(run) in line.better and line.concern != "memory"
+    return f"{line.texts[run]} {_BETTER}" if is_better else line.texts[run]
 
 
 def _ratio(line: ComparedFigure) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.run import Run
 from ggbench.show.quants import QuantPresenter, speed_in
 from ggbench.show.run_documents import MEASURED, RunDocuments
 from ggbench.show.run_figures import FIGURES, w_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
-from ggbench.units import format_number
+from ggbench.units import format_count, format_number
 
 DOCUMENTS = RunDocuments("decode", MEASURED, "A decode: latency of every token against its position.")
 
@@ -33,10 +33,13 @@ class DecodePresenter(QuantPresenter):
         speed = FIGURES["tok_s"].text(run)
         if result.n_seqs > 1:
             return say("decode.users", speed=speed, n_seqs=result.n_seqs, together=result.tok_s_together)
-        return _along_context(run, speed, result.n_gen)
+        n_gen = format_count(result.n_gen)
+        if isinstance(run.head.settings, DecodeSettings) and result.n_gen < run.head.settings.n_gen:
+            n_gen += f" of {format_count(run.head.settings.n_gen)}"
+        return _along_context(run, speed, n_gen)
 
 
-def _along_context(run: Run, speed: str, n_gen: int) -> str:
+def _along_context(run: Run, speed: str, n_gen: str) -> str:
     """Return the speed, and how it falls with the context as far as that is known."""
     fit, more = run.fit, math.nan
     b = FIGURES["b_ms"].text(run)

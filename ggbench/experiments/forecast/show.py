@@ -14,7 +14,7 @@ from ggbench.runs.run import Run
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.figure import Figure, bounded_text, member
 from ggbench.show.metric import B, Metric, W
-from ggbench.show.names import row_labels
+from ggbench.show.names import row_labels, run_name
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
@@ -30,7 +30,10 @@ _PROMPT = 512
 
 
 def _expected(key: str, header: str, get: Callable[[ForecastResult], Any], **more: Any) -> Figure[Run]:  # noqa: ANN401 - a figure's members
-    return Figure(key, header, lambda run: get(result_of(run)), bounded_text, is_estimate=True, **more)
+    def of(run: Run) -> Any:  # noqa: ANN401 - a figure's value
+        return get(result_of(run)) if run.is_complete else None
+
+    return Figure(key, header, of, bounded_text, is_estimate=True, **more)
 
 
 def _speed_at(n: int) -> Figure[Run]:
@@ -105,13 +108,15 @@ class ForecastPresenter(Presenter):
         speeds = dict(found.tok_s)
         prompts = {n: Estimate(ms.value / 1e3, ms.low / 1e3, ms.high / 1e3) for n, ms in found.prefill_ms}
         lengths = [_Length(n, speeds.get(n), prompts.get(n)) for n in sorted({*speeds, *prompts})]
-        parts = [Table(_LENGTHS, lengths)] if lengths else []
+        parts = [Table(_LENGTHS, lengths)] if lengths and run.is_complete else []
         line = [
             ("B", f"{bounded_text(found.b_ms)} ms"),
             ("W", f"{bounded_text(found.w_tokens_per_ms)} tokens/ms"),
         ]
         why = [Facts(line, "Latency of a token: (n - 1) / W + B")] if found.b_ms is not None else []
-        return run_answer(run, Answer(self.ending(run), _plan_command([run]), parts, why=why))
+        return run_answer(
+            run, Answer(f"{run_name(run)}: {self.ending(run)}", _plan_command([run]), parts, why=why)
+        )
 
     def table(self, runs: Sequence[Run]) -> Answer:
         names = row_labels([run.subject for run in runs])
@@ -128,7 +133,7 @@ class ForecastPresenter(Presenter):
 
 
 def _answered(run: Run) -> Estimate | None:
-    return dict(result_of(run).tok_s).get(_ANSWERED)
+    return dict(result_of(run).tok_s).get(_ANSWERED) if run.is_complete else None
 
 
 def _plan_command(runs: Sequence[Run]) -> str:

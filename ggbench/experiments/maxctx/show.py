@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.experiments.maxctx.record import (
     MaxctxResult,
     MaxctxSettings,
@@ -22,7 +23,7 @@ from ggbench.runs.run import Run
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure, Further, facts_of, member, value_text
 from ggbench.show.metric import Metric, memory_metric
-from ggbench.show.names import row_labels
+from ggbench.show.names import row_labels, run_name
 from ggbench.show.presenter import Presenter
 from ggbench.show.quants import memory_parts
 from ggbench.show.run_answer import run_answer, several_answer, shared
@@ -107,7 +108,7 @@ class MaxctxPresenter(Presenter):
         notes = list(found.warnings)
         if found.plan.gpu_processes:
             notes.append(say("maxctx.others", names=name_processes(found.plan.gpu_processes)))
-        answer = Answer(self.ending(run), _command(run), [*parts], notes, why)
+        answer = Answer(f"{run_name(run)}: {self.ending(run)}", _command(run), [*parts], notes, why)
         return run_answer(run, answer)
 
     def table(self, runs: Sequence[Run]) -> Answer:
@@ -135,6 +136,9 @@ def _command(run: Run) -> str:
             return ""
     projector = isinstance(settings, MaxctxSettings) and settings.mmproj
     more = ["--mmproj", projector] if projector else []
+    limit_bytes = run.head.setup.memory_limit_bytes
+    if limit_bytes is not None and limit_bytes < CACHE_RAM_BYTES and not run.memory.weights_on_gpu:
+        more += ["--cache-ram", "0"]
     return server_line(run, replace(run.head.setup, n_ctx=n_ctx), *more, draft=draft)
 
 
@@ -167,7 +171,7 @@ _MAX_N_CTX = Metric(
     FIGURES["max_n_ctx"],
     "max n_ctx",
     win="longer",
-    difference=lambda n_tokens: format_count(round(n_tokens)),
+    difference=lambda one, other: format_count(round(one - other)),
     unfit=lambda run: "" if run.max_n_ctx_verified else "not proven",
 )
 

@@ -20,7 +20,7 @@ from ggbench.models.published.selection import OwnScore, nearest_published
 from ggbench.runs.run import Run
 from ggbench.show.against import Beside, published_model
 from ggbench.show.charts import Curve, LineChart
-from ggbench.show.figure import Figure, bounded_text, reader, value_text
+from ggbench.show.figure import Figure, bounded_text, is_bound, reader, value_text
 from ggbench.show.metric import Metric, vary
 from ggbench.show.names import kv_name, model_name, row_labels
 from ggbench.show.run_figures import CACHE_TYPES
@@ -44,8 +44,14 @@ def _figure(key: str, header: str, meaning: str, path: str = "", **more: Any) ->
 
 def _estimated(key: str, header: str, meaning: str, path: str, **more: Any) -> _Figure:  # noqa: ANN401 - a figure's members
     """Return a figure of a mean with its 95 % interval."""
-    form = more.pop("form", partial(bounded_text, digits=4))
+    form = more.pop("form", _mean_text)
     return _figure(key, header, meaning, f"{path}.estimate", form=form, is_estimate=True, **more)
+
+
+def _mean_text(mean: Estimate | float) -> str:
+    """Return a mean with its interval, or alone if that is many times as wide."""
+    is_wide = isinstance(mean, Estimate) and is_bound(mean)
+    return value_text(mean.value) if is_wide else bounded_text(mean, digits=4)
 
 
 def _share_text(share: Estimate | float) -> str:

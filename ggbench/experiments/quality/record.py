@@ -42,8 +42,8 @@ class QualityRequest(Settings, Record):
         str | None,
         Option(
             "--text",
-            "Text file to score in UTF-8, or wikitext-2. 4.5 MiB are downloaded once; ./wikitext-2 is a local file. "
-            "Default: Python's manual.",
+            "Text file in UTF-8, or wikitext-2 (default: Python's manual). 4.5 MiB of wikitext-2 are downloaded once; "
+            "./wikitext-2 is a local file.",
             FieldKind(metavar="FILE"),
         ),
     ] = None
@@ -53,7 +53,7 @@ class QualityRequest(Settings, Record):
         str | None,
         Option(
             "--base",
-            "Quant or file to compare with; `none` for perplexity only. Default: the largest quant on this disk.",
+            "Quant or file to compare with, or `none` (default: the largest on this disk).",
             FieldKind(metavar="QUANT"),
         ),
     ] = None

@@ -114,10 +114,12 @@ class QualityPresenter(Presenter):
         front, further = _scores(runs)
         why: list[Part] = [further]
         why += [Facts(facts_of(_ABOUT, row), name) for row, name in zip(runs, names, strict=True)]
+        scored = [answer for answer in map(self.answer, runs) if answer]
+        text = _best(runs, names)
+        if len(scored) == 1:
+            text = scored[0]
         command = compare_command([run for run in runs if self.answer(run)])
-        return several_answer(
-            runs, names, Answer(_best(runs, names), command, [front], _about_bases(runs), why)
-        )
+        return several_answer(runs, names, Answer(text, command, [front], _about_bases(runs), why))
 
 
 def _scores(runs: Sequence[Run]) -> list[Table[Run]]:
@@ -178,7 +180,7 @@ def _about_bases(runs: Sequence[Run]) -> list[str]:
     found = []
     for run in runs:
         result = result_of(run)
-        if result is None:
+        if result is None or result.ppl is None:
             continue
         if result.divergence is None:
             found.append(say("quality.no_base"))

@@ -30,8 +30,8 @@ def command(settings: SessionSettings, plot: bool, asked: MeasureRequest) -> Non
     The transcript grows in the cache, so each turn reads only what is new. What is read again is counted, and its cause
     named where the server tells. After Ctrl-C or a kill, the turns so far are kept.
 
-    A FILE has a line for each turn: {"new": 800, "generated": 120, "kept": 1.0}, or a server's answer with OpenAI's
-    usage or llama-server's timings. "kept" is the share of the transcript before it that stays.
+    A FILE has a line for each turn, with its numbers of new tokens and of those generated, or a server's answer with
+    OpenAI's usage or llama-server's timings. "kept" is the share of the transcript before it that stays.
 
     The context is as long as the session, unless -c is given. A server keeps its own defaults of caching.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, TakeTurn
-from ggbench.engines.endings import Completed
+from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Event, TurnStarted
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments.session.record import Cause, SessionResult, SessionSettings, TurnTimed
@@ -18,6 +18,7 @@ from ggbench.runs.progress import PointMeasured, Working
 from ggbench.runs.recording import GpusInUse, Recording, Series
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import ServerFound, serving_of
+from ggbench.units import format_duration
 
 if TYPE_CHECKING:
     from ggbench.gguf_file.model_file import ModelFile
@@ -58,7 +59,8 @@ class SessionExperiment(Experiment):
                 break
             yield Working("prompt", text=f"turn {number} of {len(works)}")
             events: list[Event] = []
-            ending = yield from session.run(work, f"session/t{number}", n_total, events)
+            running = session.run(work, f"session/t{number}", n_total, events)
+            ending = yield from _with_text(running, _reading(recording, number, work))
             if isinstance(ending, Completed):
                 turn = _timed(recording, number, work, events, session.file)
                 session.recorder.observe(turn)
@@ -126,6 +128,27 @@ def _cause(turn: TurnTimed, before: TurnTimed, started: TurnStarted, file: Model
 def _line(number: int, turn: TurnTimed) -> str:
     read = turn.n_prompt if turn.n_read is None else turn.n_read
     return say("session.turn", number=number, n_prompt=turn.n_prompt, n_read=read, wait=turn.wait_ns / 1e9)
+
+
+def _with_text(running: Measuring[Ending], text: str) -> Measuring[Ending]:
+    """Say at first and while a prompt is read what a turn reads."""
+    yield Working("prompt", text=text)
+    while True:
+        try:
+            progress = next(running)
+        except StopIteration as end:
+            ended: Ending = end.value
+            return ended
+        is_prompt = isinstance(progress, Working) and progress.stage == "prompt"
+        yield replace(progress, text=text) if is_prompt else progress
+
+
+def _reading(recording: Recording, number: int, work: TakeTurn) -> str:
+    """Return what a turn reads, and about how long at the speed of those before."""
+    turns, n_new = recording.of(TurnTimed), work.n_prompt - work.n_kept
+    n_read, wait_ns = sum(turn.n_read or 0 for turn in turns), sum(turn.wait_ns for turn in turns)
+    left = f", about {format_duration(n_new * wait_ns / n_read / 1e9)}" if n_read else ""
+    return say("session.reading", number=number, n_prompt=work.n_prompt, n_new=n_new, left=left)
 
 
 def _joules(recording: Recording) -> float | None:

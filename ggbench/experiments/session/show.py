@@ -17,14 +17,14 @@ from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure, member, reader
 from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, memory_metric
-from ggbench.show.names import quant_name, row_labels, twin_notes
+from ggbench.show.names import row_labels, run_name, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import compare_command, run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import rows_of, unsteady_mark
 from ggbench.show.words import say
 from ggbench.text import in_words
-from ggbench.units import counted, format_duration, format_fixed
+from ggbench.units import counted, format_duration, format_fixed, with_unit
 
 _FEW = 8
 """Turns up to which a table has all."""
@@ -123,7 +123,7 @@ class SessionPresenter(Presenter):
         every = Table(_TURNS, [_Row(*each) for each in enumerate(found.turns, 1)], "Turns")
         about = Facts([("workload", getattr(run.head.settings, "workload", ""))])
         why: list[Part] = [about, every, Facts(serving_facts(run), "Server")]
-        named = f"{quant_name(run.subject)}: {text}."
+        named = f"{run_name(run)}: {text}."
         return run_answer(run, Answer(named, command, [Table(_TURNS, _some(found.turns))], notes, why))
 
     def table(self, runs: Sequence[Run]) -> Answer:
@@ -136,8 +136,23 @@ def _measured_turns(run: Run) -> object:
     return getattr(run.head.settings, "turns", None) if run.is_complete else None
 
 
-_metric = partial(Metric, win="faster_in", is_timed=True, basis=_measured_turns, other_basis="different turns")
-_METRICS = (_metric(_TIME, "the session"), _metric(_LAST, "the last wait"))
+def _metric(figure: Figure[Run], topic: str) -> Metric:
+    def difference(one: float, other: float) -> str:
+        mine, its = (with_unit(figure.form(each), figure.unit) for each in (one, other))
+        return f"{mine} instead of {its}"
+
+    return Metric(
+        figure,
+        topic,
+        win="sooner",
+        is_timed=True,
+        difference=difference,
+        basis=_measured_turns,
+        other_basis="different turns",
+    )
+
+
+_METRICS = (_metric(_TIME, "session time"), _metric(_LAST, "last wait"))
 
 
 def _some(turns: Sequence[TurnTimed]) -> list[_Row]:

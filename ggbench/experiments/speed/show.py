@@ -17,7 +17,7 @@ from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.figure import Figure, member, reader
 from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, memory_metric, speed_metric
-from ggbench.show.names import quant_name, row_labels, twin_notes
+from ggbench.show.names import quant_name, row_labels, run_name, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
@@ -110,7 +110,7 @@ class SpeedPresenter(Presenter):
 
     def details(self, run: Run) -> Answer:
         found = self.table([run])
-        text = f"{quant_name(run.subject)}: {self.ending(run)}."
+        text = f"{run_name(run)}: {self.ending(run)}."
         return run_answer(run, replace(found, text=text))
 
     def table(self, runs: Sequence[Run]) -> Answer:
