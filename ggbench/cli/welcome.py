@@ -55,7 +55,7 @@ def _stored_runs() -> tuple[int, Path | None, Sequence[str]]:
         return 0, None, ()
     try:
         with Store.open() as store:
-            files = [Path(run.subject.file) for run in store.list_runs() if run.subject.file]
+            files = [Path(run.subject.file) for run in store.list_runs(limit=15)]
             folder = next((file.parent for file in files if file.is_file()), None)
             return store.count_runs(), folder, store.notices
     except StoreError:

@@ -17,7 +17,6 @@ from ggbench.decisions.compare.show import comparison_answer
 from ggbench.formats.report_contents import Report, all_charts
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.answer import Answer, Command, Facts, Part
-from ggbench.show.axes import FEWEST_SMOOTHED
 from ggbench.show.charts import LineChart
 from ggbench.show.figure import Figure, Row
 from ggbench.show.listed_runs import SavedRun
@@ -168,11 +167,9 @@ def _chart(report: Report, chart: LineChart, specs: list[object]) -> str:
 
 def how_to_read(figure: LineChart) -> str:
     curves = [curve for curve in figure.curves if len(curve.x)]
-    has_steps = any(curve.error is None and not curve.has_bars for curve in curves)
-    is_smoothed = any(curve.error is None and len(curve.x) >= FEWEST_SMOOTHED for curve in curves)
+    has_steps = any(curve.is_smoothed for curve in curves)
     meanings = {
-        "Line: the rolling median over 256 positions. Paler behind it: every single step.": has_steps
-        and is_smoothed,
+        "Line: the rolling median over 256 positions. Paler behind it: every single step.": has_steps,
         "Band: the 95 % interval.": any(curve.error is not None and curve.error.any() for curve in curves),
         "Dashed: the fit.": any(curve.fit for curve in curves),
         "Dotted: the memory bandwidth limit.": any(curve.limit for curve in curves),

@@ -127,8 +127,6 @@ def from_a_tick(axis: Axis, count: int) -> Axis:
 WINDOW = 256
 """Number of positions in one median. llama.cpp reads the KV cache in steps of 256 cells (`llama_kv_cache::get_n_kv`),
 so latency rises in stairs of that width: a median over one stair keeps their edges in place."""
-FEWEST_SMOOTHED = 100
-"""Values from which the line is a median; of fewer it joins the values."""
 _SHORT = 8
 """A median spans at most 1/8 of the positions, so that a short run is not a flat line."""
 _LEAST_BESIDE = 16
@@ -195,7 +193,7 @@ def columns_of(curve: Curve, x: Axis, n_columns: int) -> Columns:
     if not len(starts):
         return Columns(columns, y, y, y)
     column = columns[starts]
-    if curve.error is None and len(curve.x) >= FEWEST_SMOOTHED:
+    if curve.is_smoothed:
         typical = rolling_median(curve.x, curve.y, x.low + (column + 0.5) / n_columns * (x.high - x.low))
     else:
         typical = (np.minimum.reduceat(y, starts) + np.maximum.reduceat(y, starts)) / 2

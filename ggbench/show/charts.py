@@ -40,7 +40,13 @@ class Curve(Record):
     has_bars: bool = False
     """Whether each value is a bar from the x axis, without a line through them."""
 
+    @property
+    def is_smoothed(self) -> bool:
+        """Whether the line is a median of single steps; of fewer it joins them."""
+        return self.error is None and not self.has_bars and len(self.x) >= _FEWEST_SMOOTHED
 
+
+_FEWEST_SMOOTHED = 100
 FEW = 16
 """Values up to which each has a mark, as points so far apart are hardly seen."""
 

@@ -164,6 +164,7 @@ LISTED = (
     member("kind", "kind", path="stored.kind", priority=1),
     Figure[ListedRun]("model", "model", lambda run: run.model or run.subject.model),
     member("quant", "quant", path="subject.quant"),
+    member("provenance", "source", path="subject.source", priority=4),
     Figure[ListedRun](
         "engine",
         "engine",
@@ -178,7 +179,6 @@ LISTED = (
 )
 """The figures of a list of runs."""
 _MORE = (
-    member("provenance", "source", path="subject.source"),
     member("state", "state", path="stored.state"),
     Figure[ListedRun](
         "unsteady",
@@ -224,7 +224,8 @@ def results_answer(runs: Sequence[ListedRun], n_runs: int, model: str | None = N
     text = say(key, runs=counted(n_runs, "run"), shown=len(runs))
     notes = [MARKED_RUN] if any(run.is_unsteady for run in runs) else []
     reasons = Facts([(f"run {run.run_id}", run.note) for run in runs])
-    table = Table(LISTED, named_runs(runs), style=lambda run: "" if run.is_completed else "dim")
+    figures = [figure for figure in LISTED if figure.key != "provenance"]
+    table = Table(figures, named_runs(runs), style=lambda run: "" if run.is_completed else "dim")
     return Answer(text, f"ggbench results show {runs[0].run_id}", [table], notes, [reasons])
 
 

@@ -80,7 +80,7 @@ def test_what_people_notice_is_not_said_beyond_the_interval(
     kld = replace(run.result.divergence.kld, mean=sum(interval) / 2, ci95=interval)
     run = replace(run, result=replace(run.result, divergence=replace(run.result.divergence, kld=kld)))
     assert single in presenter_of("quality").answer(run)
-    assert ("People notice" in presenter_of("quality").table([run]).text) is several
+    assert ("People notice" in presenter_of("quality").table([run, replace(run, run_id=2)]).text) is several
 
 
 def test_a_quantized_base_is_not_the_original(

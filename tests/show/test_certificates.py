@@ -45,8 +45,8 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     memory = Memory(buffers=(buffers,), n_ctx=34_304, peak_bytes=5 << 30)
     answer = PRESENTER.details(search(found, memory))
     assert render(answer.rich(), 80).splitlines() == [
-        "n_ctx 34,304 works: decoded at its end. 34,560 loads but fails when decoding:",
-        "out of memory.",
+        "m q4_k_m: n_ctx 34,304 works: decoded at its end. 34,560 loads but fails when",
+        "decoding: out of memory.",
         "llama-server -m f -c 34304 -ngl 999 -np 1",
         "",
         "planned 34,560; peak 5.00 GiB of 1.00 GiB; 2 allocations in 0.50 s",

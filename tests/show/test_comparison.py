@@ -119,7 +119,7 @@ def test_runs_one_after_the_other_have_no_verdict() -> None:
         columns.append(column)
     found = line(compare(columns), "b_ms")
     assert (found.outcome, found.better) == ("no_verdict", ())
-    assert found.verdict.endswith(" has 0.67 times the B of m q4_k_m.")
+    assert found.verdict.endswith(" has 1.50 times the B of m q4_k_m.")
     few = line(compare([column[:3] for column in columns]), "b_ms")
     assert few.versus[1] is not None and few.versus[1].doubt == "few_turns"
 
@@ -205,7 +205,7 @@ def test_numbers_over_other_positions_or_contexts_are_not_judged() -> None:
     compared = compare_quants([row(), row(n_gen=100, n_ctx=1024, w=(300.0, (290.0, 310.0)))])
     for key in ("tok_s", "p50_ms", "p99_ms"):
         assert line(compared, key).left_out == {"different lengths": "a and b"}
-    assert line(compared, "memory_bytes").left_out == {"different n_ctx": "a and b"}
+    assert line(compared, "memory_bytes").left_out == {"different n_ctx or engines": "a and b"}
     assert line(compared, "w_tokens_per_ms").outcome == "no_verdict"
 
 

@@ -90,4 +90,6 @@ class ForecastResult(Result, Record):
 
 
 def result_of(run: Run) -> ForecastResult:
-    return run.result_as(ForecastResult) or ForecastResult("")
+    """Return the forecast, empty unless all rounds were timed."""
+    found = run.result_as(ForecastResult)
+    return found if found and run.is_complete else ForecastResult("")

@@ -30,10 +30,7 @@ _PROMPT = 512
 
 
 def _expected(key: str, header: str, get: Callable[[ForecastResult], Any], **more: Any) -> Figure[Run]:  # noqa: ANN401 - a figure's members
-    def of(run: Run) -> Any:  # noqa: ANN401 - a figure's value
-        return get(result_of(run)) if run.is_complete else None
-
-    return Figure(key, header, of, bounded_text, is_estimate=True, **more)
+    return Figure(key, header, lambda run: get(result_of(run)), bounded_text, is_estimate=True, **more)
 
 
 def _speed_at(n: int) -> Figure[Run]:
@@ -108,7 +105,7 @@ class ForecastPresenter(Presenter):
         speeds = dict(found.tok_s)
         prompts = {n: Estimate(ms.value / 1e3, ms.low / 1e3, ms.high / 1e3) for n, ms in found.prefill_ms}
         lengths = [_Length(n, speeds.get(n), prompts.get(n)) for n in sorted({*speeds, *prompts})]
-        parts = [Table(_LENGTHS, lengths)] if lengths and run.is_complete else []
+        parts = [Table(_LENGTHS, lengths)] if lengths else []
         line = [
             ("B", f"{bounded_text(found.b_ms)} ms"),
             ("W", f"{bounded_text(found.w_tokens_per_ms)} tokens/ms"),
@@ -133,7 +130,7 @@ class ForecastPresenter(Presenter):
 
 
 def _answered(run: Run) -> Estimate | None:
-    return dict(result_of(run).tok_s).get(_ANSWERED) if run.is_complete else None
+    return dict(result_of(run).tok_s).get(_ANSWERED)
 
 
 def _plan_command(runs: Sequence[Run]) -> str:

@@ -114,11 +114,10 @@ class QualityPresenter(Presenter):
         front, further = _scores(runs)
         why: list[Part] = [further]
         why += [Facts(facts_of(_ABOUT, row), name) for row, name in zip(runs, names, strict=True)]
-        scored = [answer for answer in map(self.answer, runs) if answer]
-        text = _best(runs, names)
+        scored = [run for run in runs if self.answer(run)]
+        text, command = _best(runs, names), compare_command(scored)
         if len(scored) == 1:
-            text = scored[0]
-        command = compare_command([run for run in runs if self.answer(run)])
+            text = self.answer(scored[0])
         return several_answer(runs, names, Answer(text, command, [front], _about_bases(runs), why))
 
 

@@ -18,7 +18,6 @@ from ggbench.runs.progress import PointMeasured, Working
 from ggbench.runs.recording import GpusInUse, Recording, Series
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import ServerFound, serving_of
-from ggbench.units import format_duration
 
 if TYPE_CHECKING:
     from ggbench.gguf_file.model_file import ModelFile
@@ -60,7 +59,10 @@ class SessionExperiment(Experiment):
             yield Working("prompt", text=f"turn {number} of {len(works)}")
             events: list[Event] = []
             running = session.run(work, f"session/t{number}", n_total, events)
-            ending = yield from _with_text(running, _reading(recording, number, work))
+            text = say(
+                "session.reading", number=number, n_prompt=work.n_prompt, n_new=work.n_prompt - work.n_kept
+            )
+            ending = yield from _with_text(running, text)
             if isinstance(ending, Completed):
                 turn = _timed(recording, number, work, events, session.file)
                 session.recorder.observe(turn)
@@ -141,14 +143,6 @@ def _with_text(running: Measuring[Ending], text: str) -> Measuring[Ending]:
             return ended
         is_prompt = isinstance(progress, Working) and progress.stage == "prompt"
         yield replace(progress, text=text) if is_prompt else progress
-
-
-def _reading(recording: Recording, number: int, work: TakeTurn) -> str:
-    """Return what a turn reads, and about how long at the speed of those before."""
-    turns, n_new = recording.of(TurnTimed), work.n_prompt - work.n_kept
-    n_read, wait_ns = sum(turn.n_read or 0 for turn in turns), sum(turn.wait_ns for turn in turns)
-    left = f", about {format_duration(n_new * wait_ns / n_read / 1e9)}" if n_read else ""
-    return say("session.reading", number=number, n_prompt=work.n_prompt, n_new=n_new, left=left)
 
 
 def _joules(recording: Recording) -> float | None:
