@@ -50,8 +50,9 @@ def _estimated(key: str, header: str, meaning: str, path: str, **more: Any) -> _
 
 def _mean_text(mean: Estimate | float) -> str:
     """Return a mean with its interval, or alone if that is many times as wide."""
-    is_wide = isinstance(mean, Estimate) and is_bound(mean)
-    return value_text(mean.value) if is_wide else bounded_text(mean, digits=4)
+    if isinstance(mean, Estimate) and is_bound(mean):
+        return value_text(mean.value)
+    return bounded_text(mean, digits=4)
 
 
 def _share_text(share: Estimate | float) -> str:
