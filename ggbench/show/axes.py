@@ -86,8 +86,6 @@ def y_range(figure: LineChart, x: Axis) -> tuple[float, float]:
 
 
 def _values_range(one: Curve, x: Axis) -> tuple[Any, Any]:
-    if one.has_bars:
-        return one.y.min(), one.y.max()
     if one.error is not None:
         settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
         y = one.y[settled]

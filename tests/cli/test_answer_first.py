@@ -87,7 +87,7 @@ def ask(
         ("pick", 20, "Run q4_k_m with"), ("plan", 24, "llama-3.1-70b fits 2 x RTX 3090"),
         ("check", 20, "It fits with"),
         ("decode", 14, "tok/s over 10,000 tokens"), ("prefill", 14, "tok/s over a prompt"),
-        ("compare", 16, "1.51 times"), ("quality", 14, "loses enough to notice"), ("bench", 16, "1.00 times"),
+        ("compare", 16, "0.66 times"), ("quality", 14, "loses enough to notice"), ("bench", 16, "1.00 times"),
         ("maxctx", 12, "works: decoded at its end"), ("forecast", 14, "tok/s at a context of 4,096"),
         ("speed", 20, "tok/s as Qwen2.5 counts"), ("speculate", 20, "Drafts pay above"),
         ("tune", 16, "-fa off is"), ("inspect", 20, "tiny-q8_0: qwen2 with"), ("results", 20, "4 runs stored."),

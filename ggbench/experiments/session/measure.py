@@ -56,11 +56,11 @@ class SessionExperiment(Experiment):
         for number, work in enumerate(works, 1):
             if not isinstance(ending, Completed):
                 break
-            yield Working("prompt", text=f"turn {number} of {len(works)}")
             events: list[Event] = []
             running = session.run(work, f"session/t{number}", n_total, events)
+            n_new = work.n_prompt - work.n_kept
             text = say(
-                "session.reading", number=number, n_prompt=work.n_prompt, n_new=work.n_prompt - work.n_kept
+                "session.reading", number=number, n_turns=len(works), n_prompt=work.n_prompt, n_new=n_new
             )
             ending = yield from _with_text(running, text)
             if isinstance(ending, Completed):
