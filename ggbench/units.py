@@ -62,19 +62,20 @@ def parse_tokens(text: str, *, least: int = 1) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Parse a size: `24GiB`, `24G` (both 2^30), `24GB` (10^9), or plain bytes of at least 1 MiB. Raises UsageError.
+    """Parse a size: `24GiB`, `24G` (both 2^30), `24GB` (10^9), or a plain number. Raises UsageError.
 
-    In lower case `24gb` is `24GB`; `24Gb` are bits.
+    In lower case `24gb` is `24GB`; `24Gb` are bits. From 1,024 on a plain number is in MiB, as in nvidia-smi and
+    llama.cpp's options, and from 1 MiB on in bytes.
     """
     accepted = "a size such as 24GiB, 512MiB or 8GB"
     n_bytes = round(_parse(text, per_second=False, accepted=accepted))
     if not n_bytes:
         raise UsageError(f"{text!r} is out of range for {accepted}", "it must be at least one byte")
-    if n_bytes < MIB and text.strip().isdigit():
-        raise UsageError(
-            f"{text} without a unit means bytes; expected {accepted}", f"did you mean {text.strip()}GiB?"
-        )
-    return n_bytes
+    if n_bytes >= MIB or not text.strip().isdigit():
+        return n_bytes
+    if n_bytes < 1024:
+        raise UsageError(f"{text} has no unit; expected {accepted}", f"did you mean {text.strip()}GiB?")
+    return n_bytes * MIB
 
 
 def parse_bandwidth(text: str, *, binary: bool = False) -> float:

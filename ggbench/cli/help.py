@@ -15,6 +15,7 @@ import click
 import ggbench
 from ggbench.commands.documented import DocumentedCommand, write_paragraphs, write_rows
 from ggbench.errors import ExitCode, UnknownName
+from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from ggbench.show.document import Document
@@ -105,6 +106,7 @@ def _rows(root: click.Context, block: str) -> Sequence[Sequence[str]]:
     """Return the rows of a block of a topic: `name :: meaning`, or generated from `@name`; empty for a paragraph."""
     from ggbench.decisions.pick.show import rules
     from ggbench.engines.llama.defaults import DIFFERENCES
+    from ggbench.expect.sessions import known_sessions
     from ggbench.show.glossary import read_rows, terms
 
     generated: dict[str, Callable[[], Iterable[Sequence[str]]]] = {
@@ -112,6 +114,7 @@ def _rows(root: click.Context, block: str) -> Sequence[Sequence[str]]:
         "@terms": lambda: terms().items(),
         "@figures": lambda: _meanings().items(),
         "@rules": rules,
+        "@workloads": lambda: ((each.name, each.source) for each in known_sessions().values()),
         "@differences": DIFFERENCES.items,
         "@exit codes": lambda: ((str(int(code)), text) for code, text in EXIT_CODES),
         "@documents": lambda: (
@@ -148,12 +151,19 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
     here = root
     for name in words:
         group = here.command
-        known = group.list_commands(here) if isinstance(group, click.Group) else []
         found = group.get_command(here, name) if isinstance(group, click.Group) else None
         if found is None:
-            raise UnknownName("command", " ".join(words), [*known, *(TOPICS if here is root else [])])
+            raise _unknown(here, words)
         here = click.Context(found, info_name=name, parent=here)
     click.echo(here.get_help())
+
+
+def _unknown(here: click.Context, words: Sequence[str]) -> UnknownName:
+    """Return the error of words that are no command, with the topics that have the last of them."""
+    group, told = here.command, [each for each in TOPICS if words[-1].lower() in _text(each).lower()]
+    known = group.list_commands(here) if isinstance(group, click.Group) else []
+    hint = f"see: {in_words([f'ggbench help {each}' for each in told])}" if told else ""
+    return UnknownName("command", " ".join(words), [*known, *TOPICS], hint)
 
 
 def _show_schema(name: str) -> None:
@@ -164,12 +174,16 @@ def _show_schema(name: str) -> None:
     click.echo(json.dumps(known[name].json_schema(), indent=2, ensure_ascii=False))
 
 
+def _text(topic: str) -> str:
+    return (_FOLDER / f"{topic}.txt").read_text("utf-8")
+
+
 def _show_page(root: click.Context, topic: str) -> None:
     """Print a topic's headings, paragraphs and rows."""
     from ggbench.show.glossary import FORMULA
 
     formatter = root.make_formatter()
-    text = (_FOLDER / f"{topic}.txt").read_text("utf-8").replace("@formula", FORMULA)
+    text = _text(topic).replace("@formula", FORMULA)
     for section in f"\n{text}".split("\n# ")[1:]:
         heading, _, content = section.partition("\n")
         with formatter.section(heading):

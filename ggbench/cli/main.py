@@ -76,6 +76,8 @@ _NO_TEMPORARY = "No usable temporary directory"
 """The only way to recognize the error. Source: `_get_default_tempdir` in CPython's tempfile."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Full disk, exceeded quota, file too large."""
+_OF_OTHERS = ("--gpu", "--vram", "--ram")
+"""Options that describe another machine."""
 _BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
 """Names that no file can have."""
 
@@ -191,6 +193,8 @@ def _run(args: list[str] | None) -> int:
 
 def _help_of(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
+    if context is not None and getattr(error, "option_name", "") in _OF_OTHERS:
+        return f"{context.command_path} is about this machine; ggbench plan and pick --gpu answer for others"
     return f"see: {context.command_path} --help" if context is not None else "see: ggbench --help"
 
 
@@ -207,19 +211,19 @@ def _greet(error: click.exceptions.NoArgsIsHelpError) -> None:
 def _report(error: Exception) -> int:
     if isinstance(error, GgbenchError):
         return _fail(error.message, error.hint, error.exit_code)
-    if isinstance(error, OSError) and error.errno in _FULL_DISK:
+    number = getattr(error, "errno", None)
+    if number in _FULL_DISK:
         if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
             discard_output(sys.stdout.fileno())  # otherwise its buffer fails again at exit
         hint = "free some space, or write to another disk"
-        return _fail(f"cannot write: {error.strerror}", hint, ExitCode.DOES_NOT_FIT)
-    if isinstance(error, OSError) and error.errno in _BAD_NAME:
-        return _fail(
-            f"{error.strerror}: {shorten(str(error.filename), 60)}", "use another name", ExitCode.USAGE
-        )
+        return _fail(f"cannot write: {os.strerror(number)}", hint, ExitCode.DOES_NOT_FIT)
+    if number in _BAD_NAME:
+        name = shorten(str(getattr(error, "filename", "")), 60)
+        return _fail(f"{os.strerror(number)}: {name}", "use another name", ExitCode.USAGE)
     if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
         hint = "free some space, or set TMPDIR to another disk"
         return _fail("no folder for temporary files can be written", hint, ExitCode.DOES_NOT_FIT)
-    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+    if isinstance(error, MemoryError) or number == errno.ENOMEM:
         hint = "close other programs; if the shell limits memory, raise the limit: ulimit -v unlimited"
         return _fail(_NO_MEMORY, hint, ExitCode.DOES_NOT_FIT)
     what = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -163,17 +163,11 @@ def command(
     """
     if sum((model is not None, bool(families), local)) > 1:
         raise UsageError("MODEL, --family and --local exclude each other", "give one of them")
-    if path is not None and form is None:
-        raise UsageError("-o writes what --as names", "add --as sh, preset, llama-swap, modelfile or docker")
+    _check_form(form, path, output, force=force)
     from ggbench.decisions.pick.models import Competitors, of_planned, split_ids
-    from ggbench.files import check_free
     from ggbench.models.reference import parse_model
     from ggbench.sizing.budget import with_main_memory
 
-    if path is not None:
-        check_free(path, force=force)
-    elif force:
-        raise UsageError("--force overwrites the file of -o", "add -o FILE, or omit --force")
     needs = needs_of(setup.n_seq_max)
     several, quants = split_ids(model, quants)
     ref = None if model is None or several else parse_model(model, *quants)
@@ -207,6 +201,20 @@ def command(
     pick = msgspec.structs.replace(pick, instead=instead, twice=twice)
     show_pick(pick, request, output, Paste(form, path, force), _exit_code(pick))
     raise click.exceptions.Exit(_exit_code(pick))
+
+
+def _check_form(form: str | None, path: Path | None, output: Output, *, force: bool) -> None:
+    """Raises UsageError for options of `--as` without it, or with another form."""
+    from ggbench.files import check_free
+
+    if path is not None and form is None:
+        raise UsageError("-o writes what --as names", "add --as sh, preset, llama-swap, modelfile or docker")
+    if form is not None and output.as_json:
+        raise UsageError("--as and --json each print a form of their own", "omit one of them")
+    if path is not None:
+        check_free(path, force=force)
+    elif force:
+        raise UsageError("--force overwrites the file of -o", "add -o FILE, or omit --force")
 
 
 def _of_several(

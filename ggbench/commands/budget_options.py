@@ -54,7 +54,7 @@ class BudgetOptions(Record):
         str | None,
         Option(
             "",
-            "Plan for a GPU with this much memory, e.g. 24GiB; with --gpu, replace that card's memory.",
+            "Plan for a GPU with this much memory, e.g. 24GiB; 24564 is in MiB. With --gpu, replace that card's.",
             FieldKind(metavar="SIZE"),
             "rare",
         ),

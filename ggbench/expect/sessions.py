@@ -197,7 +197,7 @@ def parse_session(text: str) -> Conversation:
     if named := known_sessions().get(text.lower()):
         return named
     match, path = _TURN.fullmatch(text), Path(text)
-    if path.is_file() or (match is None and path.suffix):
+    if path.is_file():
         return read_session(path)
     if match is None:
         raise UsageError(

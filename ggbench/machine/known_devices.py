@@ -16,7 +16,7 @@ from ggbench.units import GIB, MIB
 
 _WORD = re.compile(r"[a-z]+|[0-9]+")
 _SIZE = re.compile(r"(?<![\d.])(\d+)[-_ ]*gi?b\b", re.IGNORECASE)
-_BARE_SIZE = re.compile(r"(?<=[-_ ])(\d+)\s*\Z")
+_BARE_SIZE = re.compile(r"(?<=[-_ a-z])(\d+)\s*\Z", re.IGNORECASE)
 _CHIP = re.compile(r"\([^)]*\)")
 """Suffixes added by drivers, `(RADV NAVI31)`, `(DG2)`, and the marks `(R)` and `(TM)`."""
 _IGNORED_WORDS = {
@@ -117,7 +117,7 @@ def find_device(text: str, ram_gib: float | None = None) -> KnownDevice:
     """Return the device with this name in any spelling: `rtx-4090`, `4090`, `7900xtx`, `Apple M2 Ultra 192GB`.
 
     A name without a size means the most common size, if there is one, as for `rtx-3060`; a last number that is no part
-    of a name is a size, as in `m4-max-48`. A GPU that shares main memory has `ram_gib` of it or, without, what its name
+    of a name is a size, as in `m4max48`. A GPU that shares main memory has `ram_gib` of it or, without, what its name
     says; a Mac only what it is sold with. Raises UsageError, which explains how to describe an unknown card or lists
     the candidates for an ambiguous name.
     """

@@ -375,7 +375,7 @@ def _notes(plan: EnginePlan, rows: Sequence[PlanRow], helped: PlanRow | None, n_
         ),
         beyond_training(plan),
         _reserve(budget, rows),
-        "" if helped is None else _remedy(budget, helped),
+        "" if helped is None else remedy(budget, helped),
         _session(rows),
         estimated_from(budget, rows),
         "" if draft is None else say("plan.drafting", k=draft.spec_draft_n_max),
@@ -507,7 +507,7 @@ _SHARE_SETTINGS = {"MTL": "sudo sysctl iogpu.wired_limit_mb={mib}", "ROCm": _TTM
 """How macOS and Linux, in pages of 4 KiB, let a GPU take more of main memory."""
 
 
-def _remedy(budget: Budget, row: PlanRow) -> str:
+def remedy(budget: Budget, row: PlanRow) -> str:
     """Return what would make a quant fit, the best first, other than another quant."""
     enough = {change.kind: _way(change) for change in row.changes if change.fits and change.setup is not None}
     if "n_cpu_moe" in enough:
@@ -516,7 +516,7 @@ def _remedy(budget: Budget, row: PlanRow) -> str:
         return share
     if enough:
         return say("plan.remedy", quant=row.quant, ways=", or ".join(enough.values()))
-    return say("plan.no_remedy", quant=row.quant) if row.changes else ""
+    return say("plan.no_remedy", quant=row.quant)
 
 
 def _next(row: PlanRow) -> str:

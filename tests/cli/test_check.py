@@ -128,6 +128,14 @@ def test_what_is_refused_or_slow_is_replaced_and_the_rest_stays_as_typed(
     assert sorted(shlex.split(command)) == sorted(shlex.split(better))
 
 
+def test_what_does_not_fit_is_told_with_one_remedy_or_that_there_is_none(ggbench: Run) -> None:
+    """As plan says it; nothing is said of waste."""
+    line = "llama-server -hf unsloth/Llama-3.3-70B-Instruct-GGUF:q4_k_m -ngl 99 -c 16384 -np 1"
+    ran = ggbench("check", line, "--gpu", "m4-max-36gb")
+    assert ran.code == 3 and "nothing is wasted" not in ran.out
+    assert "No single change makes q4_k_m fit" in ran.out
+
+
 def test_what_is_not_given_is_as_llama_server_has_it(ggbench: Run) -> None:
     """Four slots of one cache, and of the training context what leaves 1 GiB of the card free."""
     found = ggbench("check", "llama-server -m Qwen3-14B-Q4_K_M.gguf", "--gpu", "rtx-3060", "--json").json

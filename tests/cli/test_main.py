@@ -50,6 +50,10 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
     ("args", "what", "hint"),
     [
         (["bensh"], "no command named 'bensh'", "nearest: bench"),
+        (["help", "workload"], "no command named 'workload'", "see: ggbench help rules"),
+        (["maxctx", "m", "--gpu", "m4"], "No such option '--gpu'", "ggbench plan and pick --gpu answer for others"),
+        (["pick", "--workload", "documents.txt"], "'documents.txt' is not a workload", "use chat, coding, documents"),
+        (["pick", "--as", "preset", "--json"], "--as and --json", "omit one"),
         (["profile"], "no command named 'profile'", "ggbench forecast measures this machine"),
         (["decode", "m", "-n", "0"], "--n-gen: '0' is out of range", "write 1 to 2,147,483,647 tokens"),
         (["decode", "m", "-c", "16,38"], "--n-ctx: '16,38' is not a number of tokens", "write 16384, 16,384 or 16k"),

@@ -11,9 +11,13 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
+from ggbench.decisions.check import model as check_model
 from ggbench.decisions.pick.run_commands import FORMS, RunSettings, render
+from ggbench.engines.llama.command_line import parse_command
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
+from ggbench.hub.access import HubAccess
+from ggbench.models.catalog import load_catalog
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
 from tests.fakes.modelfile import parse_modelfile
@@ -90,7 +94,7 @@ def test_what_drafts_is_named(setup: LlamaConfig, draft: FileToRun | None, words
         (FileToRun("m", "q8_0", repo="org/m"), Projector(None, 1), "-hf org/m:q8_0"),
         (FileToRun("m", "q8_0", repo="org/m"), Projector(None, 1, url="https://hub/mmproj.gguf"),
          "-hf org/m:q8_0 --mmproj-url https://hub/mmproj.gguf"),
-        (FileToRun("m", "q8_0"), Projector(None, 1), "-m MODEL.gguf --mmproj mmproj-MODEL.gguf"),
+        (FileToRun("m", "q8_0"), Projector(None, 1), "-m m-q8_0.gguf --mmproj mmproj-MODEL.gguf"),
     ],
 )  # fmt: skip
 def test_a_projector_is_loaded_only_as_planned(file: FileToRun, projector: Projector | None, words: str) -> None:
@@ -123,9 +127,9 @@ def test_hostile_names_are_one_word_in_every_form(name: str) -> None:
 
 def test_a_file_whose_name_has_control_characters_is_a_placeholder() -> None:
     made = settings(replace(HERE, paths=(Path("/models/a\x1b[2J'\n.gguf"),)))
-    assert made.commands.llama_server.startswith("llama-server -m MODEL.gguf -c")
-    assert "FROM ./MODEL.gguf" in render(made, "modelfile")
-    assert "replace MODEL.gguf with the path of yours" in made.notes[0]
+    assert made.commands.llama_server.startswith("llama-server -m model-q4_k_m.gguf -c")
+    assert "FROM ./model-q4_k_m.gguf" in render(made, "modelfile")
+    assert "replace model-q4_k_m.gguf with the path of yours" in made.notes[0]
 
 
 def test_a_catalog_model_is_run_from_its_repo() -> None:
@@ -138,10 +142,10 @@ def test_a_catalog_model_is_run_from_its_repo() -> None:
     assert ollama.startswith("# ollama create qwen1.5-7b-q4_k_m -f Modelfile; ollama run qwen1.5-7b-q4_k_m\n")
     unknown = settings(FileToRun("mine", "q4_0")).commands
     assert unknown.pull == ""
-    assert unknown.llama_server.startswith("llama-server -m MODEL.gguf ")
-    assert any("replace MODEL.gguf" in note for note in unknown.notes)
+    assert unknown.llama_server.startswith("llama-server -m mine-q4_0.gguf ")
+    assert any("replace mine-q4_0.gguf" in note for note in unknown.notes)
     lacking = settings(FileToRun("qwen1.5-7b", "q5_1", lacking_repo="Qwen/Q-GGUF"))
-    assert lacking.notes[0].startswith("q5_1 is not known to be published in Qwen/Q-GGUF: replace MODEL.gguf")
+    assert lacking.notes[0].startswith("q5_1 is not known to be published in Qwen/Q-GGUF: replace qwen1.5-7b-q5_1.gguf")
 
 
 def test_what_is_still_to_be_downloaded_is_downloaded_by_what_runs_it() -> None:
@@ -272,3 +276,15 @@ def test_every_form_is_offered_by_the_command() -> None:
     from ggbench.cli.pick import command
 
     assert [each.type.choices for each in command.params if each.name == "form"] == [tuple(FORMS)]  # type: ignore[attr-defined]
+
+
+def test_check_takes_the_line_of_every_model_of_the_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the same model and quant, whatever the repo is called; also where no repo is known."""
+    catalog, hub = load_catalog(), HubAccess(True, "", Path(), Path(), Path())
+    monkeypatch.setattr(check_model, "load_catalog", lambda: catalog)
+    monkeypatch.setattr(check_model, "resolve_headers", lambda ref, **_: (ref,))
+    for model in catalog:
+        quant = model.quants[0] if model.quants else "q3_k_m"
+        line = settings(FileToRun(model.id, quant, repo=model.repo or "")).commands.llama_server
+        ref, _, _ = check_model.find_target(parse_command(line), (), hub, None)
+        assert (catalog.named(ref.name), ref.quants) == (model, (quant,)), line

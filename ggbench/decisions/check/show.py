@@ -18,6 +18,7 @@ from ggbench.show.plan import (
     assumed_memory,
     estimated_from,
     machine_values,
+    remedy,
     row_values,
     shortage,
 )
@@ -36,11 +37,12 @@ def check_answer(checked: Checked, budget: Budget, notes: tuple[str, ...]) -> An
     findings: list[tuple[str, str]] = [(each.kind, each.text) for each in checked.findings]
     table = Table(DEVICE_FIGURES, row.devices, say("check.by_device", quant=quant_name(row.subject)))
     is_told = row.fits and len(budget.devices) == 1
+    unhelped = "" if row.fits or checked.better else remedy(budget, row)
     return Answer(
         _verdict(checked),
         checked.better,
-        [Facts(findings) if findings else say("check.nothing"), *([] if is_told else [table])],
-        [*notes, assumed_memory(budget, [row]), estimated_from(budget, [row])],
+        [Facts(findings) if findings or not row.fits else say("check.nothing"), *([] if is_told else [table])],
+        [unhelped, *notes, assumed_memory(budget, [row]), estimated_from(budget, [row])],
         [*([table] if is_told else []), Facts([("as planned", row.command)])],
     )
 

@@ -70,11 +70,16 @@ class RunSettings(Record):
         return re.sub(r"[^a-z0-9._-]+", "-", f"{name}{quant}".lower()).strip("-._") or "model"
 
     @property
+    def placeholder(self) -> str:
+        """Return what stands for a file that is not known, from whose name `check` knows the model and the quant."""
+        return f"{self.name}.gguf"
+
+    @property
     def words(self) -> list[str]:
         """Return the options of llama-server."""
         drafting = [] if self.draft is None else _file_words(self.draft, "-md", "-hfd", f"draft-{_PLACEHOLDER}")
         words = [
-            *_file_words(self.file, "-m", "-hf", _PLACEHOLDER),
+            *_file_words(self.file, "-m", "-hf", self.placeholder),
             *_projector_words(self.file, self.projector),
         ]
         words += server_flags(self.setup, on_gpu=bool(self.backends), draft=drafting)
@@ -87,7 +92,7 @@ class RunSettings(Record):
         if _is_remote(file) or _text_of(file.paths[:1], ""):
             return ()
         key = "pick.lacking_quant" if file.lacking_repo else "pick.no_repo"
-        return (say(key, model=file.model, quant=file.quant, repo=file.lacking_repo, path=_PLACEHOLDER),)
+        return (say(key, model=file.model, quant=file.quant, repo=file.lacking_repo, path=self.placeholder),)
 
     @property
     def commands(self) -> RunCommands:
@@ -178,7 +183,7 @@ def _modelfile(run: RunSettings) -> str:
     lines = [f"# ollama create {run.name} -f Modelfile; ollama run {run.name}"]
     if environment:
         lines.insert(0, f"# restart Ollama's server, for all its models: {' '.join(environment)} ollama serve")
-    lines += [f"FROM {each}" for each in _sources(run.file)]
+    lines += [f"FROM {each}" for each in _sources(run.file, run.placeholder)]
     parameters = {
         "num_ctx": setup.n_ctx and setup.n_ctx // setup.n_seq_max,
         "num_gpu": _num_gpu(run),
@@ -227,11 +232,11 @@ def _ollama_environment(setup: LlamaConfig) -> list[str]:
     return [f"{name}={value}" for name, value in variables.items() if value is not None]
 
 
-def _sources(file: FileToRun) -> list[str]:
+def _sources(file: FileToRun, unknown: str) -> list[str]:
     """Return the files of a Modelfile, or the repo that Ollama downloads."""
     if _is_remote(file):
         return [f"hf.co/{file.repo}:{file.quant}"]
-    return [_text_of([path], f"./{_PLACEHOLDER}") for path in file.paths] or [f"./{_PLACEHOLDER}"]
+    return [_text_of([path], f"./{unknown}") for path in file.paths] or [f"./{unknown}"]
 
 
 def _file_words(file: FileToRun, option: str, repo_option: str, unknown: str) -> list[str]:

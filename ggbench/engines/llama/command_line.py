@@ -335,8 +335,11 @@ def _words(text: str) -> list[str]:
 
 
 def _start(words: Sequence[str]) -> int | None:
-    """Return the index of the image of a container, else of the program; None without either."""
-    images = (index for index, word in enumerate(words) if _IMAGE.fullmatch(word))
+    """Return the index of the image that `run` starts, else of the program; None without either.
+
+    A repo, `-hf org/Llama-3:q4_k_m`, looks like an image.
+    """
+    images = (index for index, word in enumerate(words) if "run" in words[:index] and _IMAGE.fullmatch(word))
     programs = (
         index
         for index, (word, after) in enumerate(itertools.pairwise([*words, ""]))
