@@ -21,12 +21,12 @@ ACCEPTANCE = "acceptance"
 @click.command(
     cls=DocumentedCommand,
     examples="""
-    ggbench published --model qwen2.5-72b --system vllm
+    ggbench published qwen2.5-72b --system vllm
     ggbench published --source llama-bench --device rtx-3090 --quant q4_0
     ggbench published --source acceptance
     """,
 )
-@option("--model", "Model, e.g. qwen2.5-7b; qwen2.5 matches every size.", metavar="ID")
+@click.argument("model", required=False)
 @option(
     "--system",
     "Inference system: vllm, llama.cpp, hf-transformers. Also autoawq, bitsandbytes.",
@@ -51,8 +51,8 @@ def command(
 ) -> None:
     """Show what others published: speed and memory of Qwen models, quality of quants, and rows of llama-bench.
 
-    Without options, the documents are listed. bench, quality, speed, compare and results show have --against published,
-    which shows the nearest rows below your own.
+    MODEL is an id, or words of one: qwen2.5 is every size. Without anything, the documents are listed. bench, quality,
+    speed, compare and results show have --against published, which shows the nearest rows below your own.
 
     Rows of documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100, 4090, H100 and
     T4, and the perplexity and KL divergence of llama.cpp quants. Non-numeric entries, such as oom or "not reported",

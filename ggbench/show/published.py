@@ -53,6 +53,8 @@ _CONDITIONS: Sequence[Figure[PublishedRow]] = (
         ("batch_size", "batch", 2),
     )),
 )  # fmt: skip
+_SETTINGS = ("backend", "n_gpu_layers", "flash_attn")
+"""Columns that only `--why` shows where all rows have the same."""
 _BENCHED: Sequence[Figure[BenchedRow]] = (
     Figure("device", "device", lambda row: row.device if row.count == 1 else f"{row.count} x {row.device}"),
     member("backend", "backend", priority=2),
@@ -80,7 +82,9 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     hidden = n_rows - len(rows[:most]) - len(benches[:most])
     text = say("published.rows", rows=counted(n_rows, "row"), sources=counted(n_sources, "source"))
     more = say("published.more", rows=counted(hidden, "row")) if hidden else ""
-    parts: list[Part] = [Table(figures, rows[:most]), Table(_BENCHED, benches[:most])]
+    front = benches[:most]
+    benched = [each for each in _BENCHED if each.key not in _SETTINGS or len({*map(each.get, front)}) > 1]
+    parts: list[Part] = [Table(figures, rows[:most]), Table(benched, front)]
     every = Table((*figures, member("source", "source")), rows)
     why: list[Part] = [
         every,

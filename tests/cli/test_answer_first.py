@@ -93,7 +93,7 @@ def ask(
         ("tune", 16, "-fa off is"), ("inspect", 20, "tiny-q8_0: qwen2 with"), ("results", 20, "4 runs stored."),
         ("doctor", 20, "All well"), ("models", 36, "models in the catalog"),
         ("limits --gpu rtx-3090 qwen3-14b", 20, "RTX 3090 decodes qwen3-14b"),
-        ("published --model qwen1.5-7b", 40, "rows from 2 sources."), ("", 20, "No model on this disk"),
+        ("published qwen1.5-7b", 40, "rows from 2 sources."), ("", 20, "No model on this disk"),
     ],
 )  # fmt: skip
 def test_a_command_prints_its_answer_and_little_else(ask: Ask, task: str, most: int, said: str) -> None:

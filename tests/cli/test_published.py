@@ -9,7 +9,7 @@ from tests.cli.conftest import FakeMachine, Run
 
 
 def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
-    document = ggbench("published", "--model", "qwen2.5-72b", "--system", "vllm", "--json").json
+    document = ggbench("published", "qwen2.5-72b", "--system", "vllm", "--json").json
     assert document["schema"] == "ggbench.published/2"
     assert len(document["rows"]) == 27
     assert {row["setting"] is not None for row in document["rows"]} == {True}
@@ -22,7 +22,7 @@ def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("--model", "qwen2.5-8b"), "qwen2.5-7b"), (("--metric", "speed"), "tok_s"),
+        (("qwen2.5-8b",), "qwen2.5-7b"), (("--metric", "speed"), "tok_s"),
     ],
 )  # fmt: skip
 def test_an_error_on_an_unknown_published_name_lists_the_known_ones(
@@ -48,17 +48,17 @@ def test_measured_rows_stand_against_published_ones(
 
 
 def test_published_errors_are_columns(ggbench: Run) -> None:
-    args = ("published", "--model", "llama-3-8b", "--quant", "q4_k_m")
+    args = ("published", "llama-3-8b", "--quant", "q4_k_m")
     row = ggbench(*args, "--json").json["rows"][1]
     assert (row["perplexity"]["value"], row["perplexity"]["error"]) == (6.407115, 0.039119)
     assert (row["text"], row["n_ctx"], row["base"], row["imatrix"]) == ("wikitext-2", 512, "f16", None)
     assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
     assert "0.031273" in ggbench(*args).out and "llama-bench" in ggbench("published").out
-    assert ggbench("published", "--model", "llama-3-8b", "--quant", "awq").out.startswith("No published row")
+    assert ggbench("published", "llama-3-8b", "--quant", "awq").out.startswith("No published row")
 
 
 def test_losses_of_a_quantized_cache_name_its_types_and_their_address(ggbench: Run) -> None:
-    args = ("published", "--source", "kv-cache-loss", "--model", "gemma-4-26b-a4b")
+    args = ("published", "--source", "kv-cache-loss", "gemma-4-26b-a4b")
     rows = ggbench(*args, "--json").json["rows"]
     cache = {(row["type_k"], row["remark"]): row["kld"]["value"] for row in rows}
     assert cache["q8_0", "before rotation"] == 0.5783 and cache["q4_0", "rotated"] == 1.088
@@ -74,12 +74,12 @@ def test_acceptances_of_drafts_are_listed_by_kind_and_row_by_row_with_their_plac
     )
     assert all("".join(row["source"].split()) in "".join(whole.split()) for row in rows)
     assert "| mtp |" in ggbench("published", "--source", "acceptance", "--md").out
-    both = ggbench("published", "--source", "acceptance", "--model", "qwen2.5-7b")
+    both = ggbench("published", "--source", "acceptance", "qwen2.5-7b")
     assert (both.code, both.out) == (2, "")
 
 
 def test_a_long_list_is_cut_and_why_has_all_of_it(ggbench: Run) -> None:
-    args = ("published", "--model", "qwen1.5-7b")
+    args = ("published", "qwen1.5-7b")
     short, whole = (ggbench(*args, *more).out.splitlines() for more in ((), ("--why",)))
     n_rows = int(short[0].split()[0])
     assert len(short) < 40 and any(f"{n_rows - 25} rows more" in line for line in short)
@@ -93,3 +93,10 @@ def test_rows_of_llama_bench_stand_beside_the_documents(ggbench: Run) -> None:
     assert {row["quant"] for row in rows} == {"q4_k_m"}
     assert {row["source"] for row in rows} == {source["id"] for source in sources}
     assert document["rows"] == []
+
+
+def test_a_model_of_the_catalog_on_a_machine_that_it_knows(ggbench: Run) -> None:
+    """Rows of llama-bench name its architecture, and Macs of other sizes have its chip."""
+    found = ggbench("published", "qwen3.6-35b-a3b", "--device", "m4-max-48gb", "--json").json["llama_bench_rows"]
+    assert {each["model"] for each in found} == {"qwen35moe 35B.A3B"}
+    assert {each["device"] for each in found} >= {"m4-max-128gb", "m4-max-64gb"}

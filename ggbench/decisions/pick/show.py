@@ -215,7 +215,7 @@ PICK = Document(
             "notes": list[str],
             "reasons": list[SaidReason],
             "commands": RunCommands | None,
-            "alternatives": list[_CANDIDATE],  # type: ignore[valid-type]
+            "alternatives": list[int],
             "candidates": list[_CANDIDATE],  # type: ignore[valid-type]
             "instead": str,
             "changes": list[Change],
@@ -247,7 +247,7 @@ def pick_record(
             for each in pick.why
         ],
         "commands": commands,
-        "alternatives": every[1 : len(pick.listed)],
+        "alternatives": list(range(1, len(pick.listed))),
         "candidates": every,
         "instead": pick.instead,
         "changes": pick.nearest_miss.row.changes if pick.nearest_miss else (),

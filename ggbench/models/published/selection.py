@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
-from ggbench.errors import UnknownName
+from ggbench.errors import UnknownName, UsageError
+from ggbench.gguf_file.layout import count_params
+from ggbench.machine.known_devices import find_device
+from ggbench.models.catalog import load_catalog
 from ggbench.models.published import METRICS, PublishedRow
-from ggbench.models.published.benches import LLAMA_BENCH, BenchedRow
+from ggbench.models.published.benches import LLAMA_BENCH, BenchedRow, load_benches
 from ggbench.record import Record
 
 _QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
@@ -18,6 +23,8 @@ LLAMA_CPP = "llama.cpp"
 """The published system of ggbench's own engine, and of servers based on llama.cpp."""
 _BILLION = re.compile(r"([0-9]+(?:\.[0-9]+)?)B")
 _FAR_OCTAVES = 32.0
+_SAME_SIZE = 0.01
+"""Share by which numbers of parameters of one shape differ, as llama-bench rounds them."""
 _DISTINGUISHING_WORDS = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
 """Words in a GPU's name that distinguish products by bandwidth."""
 
@@ -48,8 +55,9 @@ def filter_published(rows: Iterable[_Row], metric: str | None = None, **names: s
 
     `names` are a source, model, system, device and quant: each a whole name, or else consecutive words of it:
     `qwen2.5`, `bitsandbytes`, `gptq`, `a100`, `rtx-4090`. A whole name takes precedence, so `hf-transformers` does not
-    match `hf-transformers-fa2`. A metric is one of METRICS and selects the rows that state it. Raises UnknownName for a
-    value that no row has; a combination that no row has gives an empty tuple.
+    match `hf-transformers-fa2`. A model is also one of the catalog by its id, and a device without rows means those of
+    its chip. A metric is one of METRICS and selects the rows that state it. Raises UnknownName for a value that no row
+    has; a combination that no row has gives an empty tuple.
     """
     kept = everything = tuple(rows)
     if metric is not None:
@@ -182,6 +190,8 @@ def nearest_published(
 def _match(kind: str, asked: str, known: set[str]) -> set[str]:
     exact = {name for name in known if name.lower() == asked}
     found = exact or {name for name in known if _has_words(name, asked)}
+    if kind == "device":
+        found = found or {name for name in known if _has_words(name, _chip(asked))}
     if not found:
         raise UnknownName(f"published {kind}", asked, known)
     return found
@@ -189,8 +199,36 @@ def _match(kind: str, asked: str, known: set[str]) -> set[str]:
 
 def _model_names(row: AnyRow) -> tuple[str, ...]:
     if isinstance(row, BenchedRow):
-        return (row.model_id,)
+        return row.model_id, *_ids_of(row.model, row.n_params)
     return (row.model, f"{row.model}-{row.variant.lower()}") if row.variant else (row.model,)
+
+
+@functools.cache
+def _ids_of(model: str, n_params: int | None) -> tuple[str, ...]:
+    """Return the ids of the catalog's models with the architecture and the parameters of a row.
+
+    A row that does not state them has those of the others with its model.
+    """
+    known = (row.n_params for row in load_benches() if row.model == model)
+    sizes = {n_params} if n_params else {*filter(None, known)}
+    return tuple(
+        each
+        for each, architecture, n in _shapes()
+        if architecture == model.partition(" ")[0] and any(abs(n / size - 1) < _SAME_SIZE for size in sizes)
+    )
+
+
+@functools.cache
+def _shapes() -> tuple[tuple[str, str, int], ...]:
+    """Return the id, the architecture and the parameters of each model of the catalog."""
+    return tuple((each.id, each.hyper.architecture, count_params(each.hyper)) for each in load_catalog())
+
+
+def _chip(text: str) -> str:
+    """Return the id of a known device without its memory: `m4-max`; the text if it is none."""
+    with contextlib.suppress(UsageError):
+        return re.sub(r"-\d+gb$", "", find_device(text).id)
+    return text
 
 
 def _has_words(name: str, asked: str) -> bool:
