@@ -31,7 +31,7 @@ def plan_model(
 ) -> EnginePlan:
     """Return the rows of all targets, and what would help.
 
-    Each tells how long `session` takes, a single one by default the longest of the package that its context holds.
+    Each tells how long `session` takes, if there is one.
     If no row fits, `smaller` returns other quants whose files take at most a number of bytes. Raises
     GgbenchError for a single target that cannot be planned, and BadFile for a projector of another model.
     """
@@ -82,7 +82,7 @@ def _estimated(
             n_seqs, placed = setup.n_seq_max, replace(setup, n_ctx=row.n_ctx)
             n_slot = row.n_ctx // setup.n_streams
             curves = expected_curves(planners.placement(target, placed), runs)
-            told = _told(session, rows, n_slot)
+            told = session and session.within(n_slot)
             return replace(
                 row,
                 expected=speed_at(curves, n_slot),
@@ -96,15 +96,6 @@ def _estimated(
             )
 
         return list(map(estimated, targets, rows))
-
-
-def _told(session: Conversation | None, rows: Sequence[PlanRow], n_ctx: int) -> Conversation | None:
-    """Return the session to tell the time of in a context: the one asked for, or of a single row the longest held."""
-    from ggbench.expect.sessions import longest_within
-
-    if session is None and len(rows) == 1:
-        return longest_within(n_ctx)
-    return session and session.within(n_ctx)
 
 
 def _sources(rows: Sequence[PlanRow], allocator: DryAllocator) -> dict[str, str]:

@@ -100,12 +100,6 @@ def known_sessions() -> Mapping[str, Conversation]:
     }
 
 
-def longest_within(n_ctx: int) -> Conversation | None:
-    """Return the longest session of the package that a context holds; None if it holds none."""
-    held = (each for each in known_sessions().values() if each.n_tokens <= n_ctx)
-    return max(held, key=lambda each: each.n_tokens, default=None)
-
-
 class _Cached(msgspec.Struct):
     cached_tokens: _Count | None = None
 

@@ -315,13 +315,13 @@ def plan_answer(plan: EnginePlan, headers: str = "", *, is_named: bool = True) -
         parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=largest.quant)))
     n_more = len(rows) - len(front)
     notes = _lacking(plan.rows) if is_named else []
-    whole = [_front_table(plan.budget, rows)] if n_more else []
+    others = [_front_table(plan.budget, [row for row in rows if row not in front])] if n_more else []
     return Answer(
         _sentence(plan, nearest),
         "" if helped is None or _fitting(plan.rows) else _next(helped),
         parts,
         [*notes, *_notes(plan, rows, helped, n_more)],
-        [*whole, *_behind(plan, rows, headers)],
+        [*others, *_behind(plan, rows, headers)],
     )
 
 
@@ -625,8 +625,10 @@ def _prompt_cache(budget: Budget, row: PlanRow) -> str:
 
 
 def _memories_and_changes(row: PlanRow) -> list[Part]:
-    """Return a quant's table of each memory, and of what would make it fit."""
+    """Return a quant's table of each memory, and of what of its own setup would make it fit."""
     memories = Table((*DEVICE_FIGURES, *_NEEDED), row.devices, say("plan.by_device", quant=row.quant))
+    if _is_hopeless(row):
+        return [memories]
     changes = changes_table(say("plan.changes", quant=row.quant, n_ctx=row.n_ctx), row.changes)
     return [memories, changes]
 
