@@ -98,7 +98,7 @@ def command(
     else:
         plans = _plan_files(ref, _machines(memory, others), no_measure, setup, hub, output, workload)
     if others:
-        _compare(plans, output)
+        _compare(plans, output, session.name if session else "")
     else:
         _show(plans[0], setup, output, is_named=bool(ref.quants))
     raise click.exceptions.Exit(_exit_code(plans))
@@ -143,7 +143,7 @@ def _show(plan: EnginePlan, setup: LlamaConfig, output: Output, *, is_named: boo
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
 
 
-def _compare(plans: Sequence[EnginePlan], output: Output) -> None:
+def _compare(plans: Sequence[EnginePlan], output: Output, session: str) -> None:
     """Show the plans of several machines and which to choose."""
     from ggbench.decisions.machines import (
         PLAN_MACHINES,
@@ -154,7 +154,9 @@ def _compare(plans: Sequence[EnginePlan], output: Output) -> None:
     )
 
     names = [machine_name(plan.budget) for plan in plans]
-    choices = [choose_machine(names, rows) for rows in zip(*(plan.rows for plan in plans), strict=True)]
+    choices = [
+        choose_machine(names, rows, session) for rows in zip(*(plan.rows for plan in plans), strict=True)
+    ]
     if output.as_json:
         output.record(PLAN_MACHINES, machines_record(plans, choices))
     else:

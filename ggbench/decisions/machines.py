@@ -24,14 +24,16 @@ from ggbench.show.plan import (
     ROW,
     assumed_memory,
     at_n_ctx,
+    basis_mark,
     beyond_training,
     estimated_from,
     machine_values,
     row_values,
+    span_text,
 )
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
-from ggbench.stats.intervals import Expected, ratio_interval
+from ggbench.stats.intervals import Estimate, ratio_interval
 from ggbench.text import in_words
 from ggbench.units import format_bandwidth, format_bytes, format_ratio
 
@@ -52,12 +54,14 @@ class MachineChoice(Record):
     """
     verdict: str = ""
     """The choice in a sentence."""
+    session: str = ""
+    """Name of the session that is compared; empty for the speed at n_ctx."""
 
 
-def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineChoice:
+def choose_machine(places: Sequence[str], rows: Sequence[PlanRow], session: str = "") -> MachineChoice:
     """Return the choice among the rows of one quant, one for each machine; `places` are from `machine_name`."""
     on_each = list(zip(places, rows, strict=True))
-    choice = MachineChoice(rows[0].quant, tuple(name for name, row in on_each if row.fits))
+    choice = MachineChoice(rows[0].quant, tuple(name for name, row in on_each if row.fits), session=session)
     values: dict[str, Value] = {
         "quant": choice.quant,
         "n_ctx": rows[0].n_ctx,
@@ -66,14 +70,23 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
     values["lacking"] = "; ".join(_lack(name, row) for name, row in on_each if not row.fits)
     if len(choice.fitting) < 2:
         return replace(choice, verdict=say("machines.only" if choice.fitting else "machines.none", **values))
-    speeds = [(row.expected, name) for name, row in on_each if row.fits and row.expected is not None]
+    rates = [(_rate(row, session), name) for name, row in on_each if row.fits]
+    speeds = [(rate, name) for rate, name in rates if rate is not None]
     if len(speeds) < len(choice.fitting):
         return replace(choice, verdict=say("machines.any", **values))
     return _compared(choice, speeds, values)
 
 
+def _rate(row: PlanRow, session: str) -> Estimate | None:
+    """Return tokens/s, or how many sessions a second has; None if unknown."""
+    if not session:
+        return row.expected
+    total = row.session and row.session.total_s
+    return Estimate(1 / total.value, 1 / total.high, 1 / total.low) if total else None
+
+
 def _compared(
-    choice: MachineChoice, speeds: Sequence[tuple[Expected, str]], values: dict[str, Value]
+    choice: MachineChoice, speeds: Sequence[tuple[Estimate, str]], values: dict[str, Value]
 ) -> MachineChoice:
     """Return which is the fastest, beginning with the one that was asked for."""
     asked, (first, *others) = speeds[0], sorted(speeds, key=lambda each: -each[0].value)
@@ -125,6 +138,8 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     )
     front = [*map(PLAN_FIGURES.__getitem__, ("needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "kld"))]
     front[3] = at_n_ctx(front[3], rows)
+    if shown.session:
+        front.insert(4, Figure("session", f"{shown.session} session", _total))
     behind = (PLAN_FIGURES["limit_tok_s"], INTERVALS[0])
     return Answer(
         shown.verdict,
@@ -141,6 +156,10 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
             Table((*names, *behind), rows),
         ],
     )
+
+
+def _total(row: PlanRow) -> str:
+    return "?" if row.session is None else f"{basis_mark(row.session.tok_s)}{span_text(row.session.total_s)}"
 
 
 def _note(place: str, row: PlanRow) -> str:

@@ -410,3 +410,12 @@ def test_a_split_by_tensors_divides_every_layer(ggbench: Run) -> None:
 def test_a_split_by_rows_that_llama_cpp_no_longer_has(ggbench: Run) -> None:
     ran = ggbench("plan", "qwen3-4b", "q4_k_m", "--gpu", "rtx-3090x2", "-sm", "row")
     assert (ran.code, "-sm tensor" in ran.err) == (2, True)
+
+
+def test_machines_are_compared_by_the_session_that_was_asked_for(ggbench: Run) -> None:
+    words = ("plan", "qwen3-8b", "q4_k_m", "--gpu", "rtx-3060", "--or", "rtx-3090", "--workload", "coding", "-c", "40k")
+    found = ggbench(*words, "--json").json
+    here, other = (each["rows"][0]["session"]["total_s"]["value"] for each in found["machines"])
+    [choice] = found["choices"]
+    assert choice["session"] == "coding" and choice["lead"] == pytest.approx(here / other)
+    assert "--workload coding" in found["machines"][0]["rows"][0]["command"]

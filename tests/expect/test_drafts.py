@@ -20,6 +20,7 @@ from ggbench.sizing.drafts import mtp_model
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import acceptance_of
 from tests.conftest import DRAFTING, TINY
 
@@ -116,3 +117,10 @@ def test_reports_of_gains_are_of_known_devices_and_plausible() -> None:
     devices = {row.device for row in gains if row.device}
     unknown = {name for name in devices if recognize_device(name, 24 << 30) is None}
     assert unknown == {"NVIDIA RTX PRO 3000 Blackwell Generation Laptop GPU"}
+
+
+def test_a_draft_that_is_slower_on_average_does_not_pay() -> None:
+    """Even where its interval reaches beyond 1."""
+    one, cost = Estimate(1.5, 1.1, 2.0), Estimate(1.6, 1.2, 2.0)
+    assert DraftStep(1, cost, {"any text": one}).verdict == "slows"
+    assert DraftStep(1, one, {"any text": cost}).verdict == "open"
