@@ -338,6 +338,12 @@ def test_memory_is_exact_and_a_time_of_one_run_is_not() -> None:
         assert (line(compared, key).outcome, line(compared, key).better) == ("no_verdict", ())
 
 
+def test_memory_of_different_engines_is_not_compared() -> None:
+    server = row(quant="q8_0", setup=TransformersConfig(threads=1))
+    memory = line(compare_quants([row(), server]), "memory_bytes")
+    assert (memory.better, memory.outcome) == ((), "left_out")
+
+
 def test_a_run_that_ended_early_is_no_better() -> None:
     """It may not have taken all of its memory; where it measured nothing, its reason is a warning."""
     early = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 0, 0, 0),), outcome=Outcome.CANCELLED)
