@@ -114,13 +114,15 @@ def least_loss(candidate: Candidate, prefer: Preference) -> tuple[bool, float, f
     return False, weighed_loss(candidate, prefer), candidate.loss.value
 
 
-def fastest(candidate: Candidate) -> tuple[bool, float, bool, int, int, tuple[str, ...]]:
-    """Order by the time of the session, without a known prompt speed that of its answers, then quantization of the
-    cache, context, file size and name; unknown speeds last.
+def fastest(candidate: Candidate) -> tuple[bool, bool, float, bool, int, int, tuple[str, ...]]:
+    """Order by the time of the session, then quantization of the cache, context, file size and name.
+
+    After those are sessions whose prompt speed is unknown, by the time of their answers, and last unknown speeds.
     """
     speed = candidate.speed
     return (
         speed is None,
+        speed is None or speed.total_s is None,
         0.0 if speed is None else (speed.total_s or speed.answers_s).value,
         candidate.is_cache_quantized,
         -(candidate.max_n_ctx or 0),
