@@ -163,6 +163,11 @@ def _compare(plans: Sequence[EnginePlan], output: Output, session: str) -> None:
         output.answer(machines_answer(plans, choices))
 
 
+def _options(memory: BudgetOptions, workload: str | None) -> tuple[tuple[str, str], ...]:
+    """Return the options for the command that plans a row again."""
+    return memory.given if workload is None else (*memory.given, ("workload", workload))
+
+
 def _plan_files(
     ref: ModelRef,
     machines: Sequence[BudgetOptions],
@@ -200,13 +205,13 @@ def _plan_files(
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if may_add else ()
 
         importlib.import_module("ggbench.show.plan")  # while the worker starts
-        found, session = [], parse_session(workload) if workload else None
+        found = list[EnginePlan]()
+        session = None if workload is None else parse_session(workload)
         for memory, known in zip(machines, budgets, strict=True):
             budget = with_main_memory(known)
             if draft is not None:
                 budget = replace(budget, draft=draft.to_run)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
-            options = memory.given if workload is None else (*memory.given, ("workload", workload))
-            request = PlanRequest(budget, setup, options, places_experts=compares)
+            request = PlanRequest(budget, setup, _options(memory, workload), places_experts=compares)
             found.append(plan_model(targets, request, allocator, smaller, session))
     return found

@@ -75,10 +75,10 @@ def plan_drafting(
     best = best_step(steps)
     drafting = replace(setup, n_ctx=placed.n_ctx, n_cpu_moe=placed.n_cpu_moe, spec_draft_n_max=best.k)
     row = _row(target, draft, replace(request, setup=drafting, places_experts=False), start)
-    command = _command(target, draft, drafting, budget) if best.pays and row.fits else ""
+    command = _command(target, draft, drafting, budget) if row.fits else ""
     plain = replace(plain, expected=expected_speed(placement, MachineRuns(None, budget), n))
-    shown = tuple(step for step in steps if ks or step.k <= best.k)
-    return Drafting(drafts.name if drafts else "", plain, row, shown, best, command)
+    shown = tuple(steps) if ks else tuple(filter(lambda step: step.k <= best.k, steps))
+    return Drafting(drafts.name if drafts else "", plain, row, shown, best, command if best.pays else "")
 
 
 def _row(target: Target, draft: Target | None, request: PlanRequest, start: Allocators) -> PlanRow:

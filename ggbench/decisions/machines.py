@@ -136,10 +136,7 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
         Figure[PlanRow]("machine", "machine", lambda row: place_of[id(row)]),
         Figure[PlanRow]("options", "options", _placed),
     )
-    front = [*map(PLAN_FIGURES.__getitem__, ("needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "kld"))]
-    front[3] = at_n_ctx(front[3], rows)
-    if shown.session:
-        front.insert(4, Figure("session", f"{shown.session} session", _total))
+    front = _front(rows, shown.session)
     behind = (PLAN_FIGURES["limit_tok_s"], INTERVALS[0])
     return Answer(
         shown.verdict,
@@ -156,6 +153,15 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
             Table((*names, *behind), rows),
         ],
     )
+
+
+def _front(rows: Sequence[PlanRow], session: str) -> list[Figure[PlanRow]]:
+    """Return the figures of the first table, with the time of a session if one is compared."""
+    *before, speed, loss = map(
+        PLAN_FIGURES.__getitem__, ("needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "kld")
+    )
+    times = [Figure[PlanRow]("session", f"{session} session", _total)] if session else []
+    return [*before, at_n_ctx(speed, rows), *times, loss]
 
 
 def _total(row: PlanRow) -> str:

@@ -19,7 +19,9 @@ from ggbench.sizing.what_helps import with_other_quants
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.expect.sessions import Conversation
+    from ggbench.gguf_file.model_file import ModelFile
     from ggbench.stats.intervals import Expected
+    from ggbench.stats.speed_curve import SessionTime, SpeedCurve
 
 
 def plan_model(
@@ -62,8 +64,6 @@ def _estimated(
     """Return the rows with expected speeds and known losses."""
     from ggbench.expect.machine_runs import MachineRuns
     from ggbench.expect.measured_losses import measured_losses  # slow to import
-    from ggbench.expect.session_cache import cached_tokens
-    from ggbench.expect.session_time import session_time
     from ggbench.expect.speed import expected_curves, expected_speed, speed_at
 
     headers = {target.file.header_sha256 for target in targets if target.file is not None}
@@ -82,11 +82,10 @@ def _estimated(
             n_seqs, placed = setup.n_seq_max, replace(setup, n_ctx=row.n_ctx)
             n_slot = row.n_ctx // setup.n_streams
             curves = expected_curves(planners.placement(target, placed), runs)
-            told = session and session.within(n_slot)
             return replace(
                 row,
                 expected=speed_at(curves, n_slot),
-                session=told and session_time(curves, told, cached_tokens(told, target.file, placed)),
+                session=_session_time(session, curves, target.file, placed, n_slot),
                 expected_together=None if n_seqs == 1 else speed(target, placed, n_seqs),
                 changes=tuple(
                     each if each.setup is None else replace(each, expected=speed(target, each.setup))
@@ -96,6 +95,23 @@ def _estimated(
             )
 
         return list(map(estimated, targets, rows))
+
+
+def _session_time(
+    session: Conversation | None,
+    curves: Sequence[SpeedCurve],
+    file: ModelFile,
+    setup: LlamaConfig,
+    n_ctx: int,
+) -> SessionTime | None:
+    """Return the time of as much of a session as a slot holds; None without one."""
+    from ggbench.expect.session_cache import cached_tokens
+    from ggbench.expect.session_time import session_time
+
+    if session is None:
+        return None
+    told = session.within(n_ctx)
+    return session_time(curves, told, cached_tokens(told, file, setup))
 
 
 def _sources(rows: Sequence[PlanRow], allocator: DryAllocator) -> dict[str, str]:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from ggbench.errors import ExitCode
-from ggbench.models.targets import resolve_one
+from ggbench.models.targets import resolve
 from tests.cli.conftest import Run
 from tests.fakes.endpoint import Fault, Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import ANY_FAULTS, SECRET, STREAM_FAULTS, everywhere, fewer_tokens
@@ -179,11 +179,11 @@ def test_a_server_that_goes_away_before_the_run_is_kept_with_its_exit_code(
     endpoint = serve()
 
     def resolve_and_close(*args: object, **more: object) -> object:
-        found = resolve_one(*args, **more)  # type: ignore[arg-type]
+        found = resolve(*args, **more)  # type: ignore[arg-type]
         endpoint.close()
         return found
 
-    monkeypatch.setattr("ggbench.commands.measuring.resolve_one", resolve_and_close)
+    monkeypatch.setattr("ggbench.commands.measuring.resolve", resolve_and_close)
     ran = ggbench("decode", endpoint.url, "-n", "100")
     assert ran.code == ExitCode.NETWORK
     (row,) = ggbench("results", "--json").json["rows"]

@@ -104,13 +104,13 @@ CUT = Conversation(
 
 
 def test_a_windowed_cache_is_cut_as_far_as_its_padded_cells_reach() -> None:
-    """As `cache_n` of Gemma 3 270M with `-np 1 -ub 64`, which has 768 cells for a window of 512."""
+    """What `cache_n` was of Gemma 3 270M with `-np 1 -ub 64`, which has 768 cells for a window of 512."""
     file = build_model(load_catalog().model("gemma-3-1b").hyper, "")
     assert cached_tokens(CUT, file, LlamaConfig(n_ubatch=64)) == (0, 1061, 1091, 1402, 1401)
 
 
 def test_slots_that_share_a_windowed_cache_leave_each_its_windows() -> None:
-    """As `cache_n` of Gemma 3 270M in llama-server's default of four slots: 2,560 cells."""
+    """What `cache_n` was of Gemma 3 270M in llama-server's default of four slots: 2,560 cells."""
     file = build_model(load_catalog().model("gemma-3-1b").hyper, "")
     session = Conversation("own", (Turn(1200, 4), Turn(40, 2, 650 / 1204)), "")
     assert cached_tokens(session, file, LlamaConfig(n_seq_max=4, kv_unified=True)) == (0, 650)
@@ -125,7 +125,7 @@ def test_slots_that_share_a_windowed_cache_leave_each_its_windows() -> None:
     ],
 )
 def test_a_cut_goes_back_to_the_last_checkpoint(model: str, n_ubatch: int, cut: int, cached: int) -> None:
-    """As `create_checkpoint` of llama-server's source says; a windowed cache reads its last token again."""
+    """What `create_checkpoint` of llama-server does in its source; a windowed cache reads its last token again."""
     file = build_model(load_catalog().model(model).hyper, model)
     n_prompt = 3000 if n_ubatch == 2048 else 2000
     session = Conversation("own", (Turn(n_prompt, 900), Turn(100, 2, cut / (n_prompt + 900))), "")
