@@ -205,7 +205,7 @@ def _plan_files(
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if may_add else ()
 
         importlib.import_module("ggbench.show.plan")  # while the worker starts
-        found = list[EnginePlan]()
+        found = []
         session = None if workload is None else parse_session(workload)
         for memory, known in zip(machines, budgets, strict=True):
             budget = with_main_memory(known)

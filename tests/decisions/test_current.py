@@ -67,7 +67,7 @@ CURRENT = (
     ("rtx-4090", "chat", "qwen3.6-35b-a3b", {"dense": "qwen3.8-27b", "faster": "gpt-oss-20b"}),
     ("rtx-4060", "chat", "qwen3.6-35b-a3b", {"dense": "qwen3.5-9b"}),
     ("rtx-3060", "coding", "qwen3.6-35b-a3b", {"dense": "qwen3.5-9b", "faster": "gpt-oss-20b"}),
-    ("strix-halo", "chat", "qwen3.5-122b-a10b", {"dense": "qwen3.8-27b", "faster": "gpt-oss-120b"}),
+    ("strix-halo", "chat", "qwen3.5-122b-a10b", {"dense": "qwen3.8-27b", "faster": "qwen3.6-35b-a3b"}),
 )
 
 

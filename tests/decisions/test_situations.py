@@ -172,6 +172,7 @@ DISAGREE = {
     ): "a q8_0 cache keeps all experts on the card, and loses 0.003 nats at the median",
     ("qwen3-4b", "8GiB@ddr4-3200x2", "8k"): "q6_k fits, is comfortable too, and nobody can tell it from the original",
     ("qwen3-8b", "rtx-4060", "16k"): "q5_k_m with that cache leaves 0.6 GiB",
+    ("qwen3-30b-a3b", "32GiB@ddr5-4800x2", "8k"): "q6_k leaves 3.8 GiB beside what the system keeps, and loses less",
     ("mistral-small-24b", "rtx-4080", "8k"): "f16 fits as well by llama.cpp's allocator, and leaves 0.5 GiB",
     ("qwen2.5-14b", "rtx-3060", "8k"): "f16 leaves 0.2 GiB; a q8_0 cache loses 0.002 nats there",
     (

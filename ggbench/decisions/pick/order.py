@@ -17,8 +17,8 @@ from ggbench.stats.speed_curve import SessionTime, inverse
 from ggbench.units import GIB
 
 ALIKE_LOSS = 0.002
-"""Nats by which a loss is too little above another's to pay for it with memory: a tenth of what people notice, between
-the steps from q8_0 to q6_k, 0.0042, and from q6_k to q5_k_m, 0.0053, of an 8B (see `UNNOTICED_LOSS`)."""
+"""Nats by which a loss is too little above another's to pay for it with memory: half the step from q8_0 to q6_k of an
+8B, 0.0042, and more than that of a 27B (see `UNNOTICED_LOSS`)."""
 FASTER = 1.1
 """Ratio of speeds from which one is worth naming for its speed alone."""
 MORE_CONTEXT = 1.5
