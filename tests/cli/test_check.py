@@ -129,7 +129,7 @@ def test_what_is_refused_or_slow_is_replaced_and_the_rest_stays_as_typed(
 
 
 def test_what_does_not_fit_is_told_with_one_remedy_or_that_there_is_none(ggbench: Run) -> None:
-    """As plan says it; nothing is said of waste."""
+    """The remedy is that of plan; nothing is said of waste."""
     line = "llama-server -hf unsloth/Llama-3.3-70B-Instruct-GGUF:q4_k_m -ngl 99 -c 16384 -np 1"
     ran = ggbench("check", line, "--gpu", "m4-max-36gb")
     assert ran.code == 3 and "nothing is wasted" not in ran.out
