@@ -27,6 +27,7 @@ from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run, Settings
 from ggbench.runs.session import RunContext, run_context
+from ggbench.show.names import quant_name
 from ggbench.stats.speed_curve import SpeedCurve
 
 AIM, WITHIN = 0.15, 0.9
@@ -67,7 +68,7 @@ def _compare(run: Run, predicted: Sequence[TurnTime]) -> bool:
     pairs += zip(answers, [turn.answer_ns / 1e9 for turn in measured.turns], strict=True)
     within = sum(each.low <= seconds <= each.high for each, seconds in pairs) / len(pairs)
     print(
-        f"| {run.subject.model} {run.subject.quant} | {run.setup.program} | {measured.elapsed_s:.1f} s | {total:.1f} s "
+        f"| {quant_name(run.subject)} | {run.setup.program} | {measured.elapsed_s:.1f} s | {total:.1f} s "
         f"| {measured.last_wait_s:.2f} s | {last:.2f} s | {within:.0%} |",
         flush=True,
     )
