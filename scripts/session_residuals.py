@@ -1,4 +1,4 @@
-"""Sessions beside what is predicted from this machine's own decodes and prompts, as the table of EVIDENCE.md.
+"""Sessions beside what is predicted from this machine's own decodes and prompts.
 
 ggbench's own llama.cpp decodes at depths and reads prompts of several lengths, then each engine takes the session. Only
 a table made while nothing else runs is meaningful. Exit code 1 where the sum or the last wait is off by more than 15 %,
