@@ -160,9 +160,9 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
 
 def _unknown(here: click.Context, words: Sequence[str]) -> UnknownName:
     """Return the error of words that are no command, with the topics that have the last of them."""
-    group, told = here.command, [each for each in TOPICS if words[-1].lower() in _text(each).lower()]
+    group, topics = here.command, [each for each in TOPICS if words[-1].lower() in _text(each).lower()]
     known = group.list_commands(here) if isinstance(group, click.Group) else []
-    hint = f"see: {in_words([f'ggbench help {each}' for each in told])}" if told else ""
+    hint = f"see: {in_words([f'ggbench help {each}' for each in topics])}" if topics else ""
     return UnknownName("command", " ".join(words), [*known, *TOPICS], hint)
 
 

@@ -110,8 +110,8 @@ def _session_time(
 
     if session is None:
         return None
-    told = session.within(n_ctx)
-    return session_time(curves, told, cached_tokens(told, file, setup))
+    held = session.within(n_ctx)
+    return session_time(curves, held, cached_tokens(held, file, setup))
 
 
 def _sources(rows: Sequence[PlanRow], allocator: DryAllocator) -> dict[str, str]:

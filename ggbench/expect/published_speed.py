@@ -57,7 +57,7 @@ and 0.149 with Vulkan (Qwen3.5 27B, PR 25051), four RTX 4090 0.122 (gpt-oss 120B
 geometric mean, and a 95 % prediction interval for one more machine.
 """
 _APPLE_CORE_TFLOPS = 2.6 / 8
-"""Rate of a core of Apple's M1, which later generations are held against: their clocks and matrix units are among what
+"""Rate of a core of Apple's M1, the reference for later generations: their clocks and matrix units are among what
 the rows of a generation say, as Apple does not state rates of M3 and later."""
 _METAL = "MTL"
 """ggml's name of it."""
@@ -266,7 +266,7 @@ def _prefills(placement: Placement, model: ModelKind) -> tuple[tuple[int, Estima
 
 
 def prompt_rate(device: KnownDevice) -> float | None:
-    """Return the flop/s that prompts are held against, of Apple's GPUs by their cores; None if it is not stated."""
+    """Return the flop/s that prompt speed is fitted to, by the cores for Apple's GPUs; None if unknown."""
     tflops = device.fp16_matrix_tflops or device.fp16_tflops
     if device.gpu_cores is not None:
         tflops = device.gpu_cores * _APPLE_CORE_TFLOPS

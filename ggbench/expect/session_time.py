@@ -27,7 +27,7 @@ class TurnTime(NamedTuple):
 def session_time(
     curves: Sequence[SpeedCurve], session: Conversation, n_cached: Sequence[int] = ()
 ) -> SessionTime | None:
-    """Return the time of a session, None if that of an answer is unknown; `n_cached` as of `turn_times()`.
+    """Return the time of a session; None if the speed at a depth is unknown. `turn_times()` describes `n_cached`.
 
     Each end of a sum is the sum of these ends: errors of one curve are correlated over turns.
     """

@@ -225,7 +225,7 @@ def _shapes() -> tuple[tuple[str, str, int], ...]:
 
 
 def _chip(text: str) -> str:
-    """Return the id of a known device without its memory: `m4-max`; the text if it is none."""
+    """Return the id of a known device without its memory, such as `m4-max`; the text itself for another device."""
     with contextlib.suppress(UsageError):
         return re.sub(r"-\d+gb$", "", find_device(text).id)
     return text
