@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -23,42 +24,48 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 PART_SUFFIX = ".ggbench-part"
-"""Suffix of the temporary name."""
+"""Suffix of a temporary folder's name."""
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EROFS)
 """Errors of file systems that cannot sync a folder, and of folders that may be written but not read."""
 
 
 @contextlib.contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
-    """Yield a new, empty file beside `path`, its name short enough for any file system; remove it at the end.
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder in `parent`, by default among the system's temporary files; remove it at the end.
 
-    It is held meanwhile; what killed processes left there is removed first.
+    It is held before it gets the name by which the next process removes what a killed one left. Raises OSError.
     """
-    _remove_left(path.parent)
-    aside = path.with_name(f".{os.urandom(8).hex()}{PART_SUFFIX}")
-    aside.touch(exist_ok=False)
+    folder = Path(tempfile.mkdtemp(prefix=".", dir=parent))
+    remove_left(folder.parent)
     with contextlib.ExitStack() as stack:
-        stack.callback(aside.unlink, missing_ok=True)
-        with contextlib.suppress(OSError):  # without such locks, another process may remove it
-            stack.enter_context(held(aside))
-        yield aside
-
-
-def remove_abandoned(folder: Path, pattern: str) -> None:
-    """Delete temporary files and folders that no living process holds; one that cannot be removed stays."""
-    for left in folder.glob(pattern):
-        with contextlib.suppress(OSError), held(left):
-            (shutil.rmtree if left.is_dir() else os.remove)(left)
+        with contextlib.suppress(OSError):  # without such locks it stays after a kill
+            stack.enter_context(held(folder))
+        folder = folder.rename(f"{folder}{PART_SUFFIX}")
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
 
 
 @functools.cache
-def _remove_left(folder: Path) -> None:
-    """Delete what was written aside there, once in the life of a process."""
-    remove_abandoned(folder, f".*{PART_SUFFIX}")
+def remove_left(folder: Path) -> None:
+    """Delete the temporary folders there that no living process holds, once in the life of a process.
+
+    One that cannot be removed stays.
+    """
+    for left in folder.glob(f".*{PART_SUFFIX}"):
+        with contextlib.suppress(OSError), held(left):
+            shutil.rmtree(left)
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yield a free name on the disk of `path`; remove a file of that name at the end. Raises OSError."""
+    with temporary_folder(path.parent) as folder:
+        yield folder / "part"
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file, and its folder, atomically: a reader never sees a part of it. Raises OSError."""
+    """Write a file or a link's target, and its folder, atomically: a reader never sees a part of it. Raises OSError."""
+    path = Path(os.path.realpath(path))
     make_folders(path.parent)
     with written_aside(path) as aside:
         aside.write_bytes(content)

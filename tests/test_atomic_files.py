@@ -12,9 +12,11 @@ from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import (
     PART_SUFFIX,
     make_folders,
+    remove_left,
     replace_file,
     sync_folder,
     take_free_name,
+    temporary_folder,
     write_as,
     write_new,
 )
@@ -157,6 +159,8 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
     for name, force in (("link", True), ("dangling", False)):
         write_as(tmp_path / name, b"after", force=force)
     assert [(tmp_path / name).read_bytes() for name in ("file", "made")] == [b"after", b"after"]
+    replace_file(tmp_path / "link", b"settings")
+    assert (tmp_path / "file").read_bytes() == b"settings"
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     for force in (False, True):
@@ -184,10 +188,15 @@ def test_an_output_that_is_a_file_is_appended_to_as_the_shell_says(tmp_path: Pat
     assert (tmp_path / "file").read_bytes() == b"before after"
 
 
-def test_what_a_kill_left_is_removed_by_the_next_write_unless_another_holds_it(tmp_path: Path) -> None:
-    left, living = tmp_path / f".a{PART_SUFFIX}", tmp_path / f".b{PART_SUFFIX}"
-    for path in (left, living):
-        path.write_bytes(b"a part")
-    with held(living):
+def test_what_a_kill_left_is_removed_by_the_next_unless_another_holds_it(tmp_path: Path) -> None:
+    left, living, others = (tmp_path / name for name in (f".a{PART_SUFFIX}", f".b{PART_SUFFIX}", "others"))
+    for folder in (left, living, others):
+        folder.mkdir()
+        (folder / "part").touch()
+    link = tmp_path / f".c{PART_SUFFIX}"
+    link.symlink_to(others)
+    with held(living), temporary_folder(tmp_path) as own:
+        remove_left.cache_clear()  # as in another process
         write_as(tmp_path / "file", b"content", force=False)
-    assert sorted(each.name for each in tmp_path.iterdir()) == [living.name, "file"]
+        assert set(tmp_path.iterdir()) == {living, others, link, own, tmp_path / "file"}
+    assert (others / "part").exists() and not own.exists()

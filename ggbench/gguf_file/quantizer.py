@@ -12,7 +12,6 @@ import hashlib
 import importlib.util
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ import msgspec
 
 from ggbench import paths
 from ggbench.errors import BindingFailed, EngineFailed, Unsupported
-from ggbench.files import get_cached, put_cached
+from ggbench.files import get_cached, put_cached, temporary_folder
 from ggbench.gguf_file.ggml_types import GgmlType, tensor_bytes
 from ggbench.gguf_file.gguf_constants import defer_package
 from ggbench.gguf_file.header import encode_header, write_sparse_file
@@ -62,8 +61,8 @@ def choose_types(
     chosen = _cached(cache, len(listed))
     missing = {quant: ftype for quant, ftype in ftypes.items() if quant not in chosen}
     if missing:
-        with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
-            path = write_sparse_file(Path(folder) / "model.gguf", header.data, header.file_bytes)
+        with temporary_folder() as folder:
+            path = write_sparse_file(folder / "model.gguf", header.data, header.file_bytes)
             for quant, ftype in missing.items():
                 chosen[quant] = _chosen(quant, listed, _dry_run(os.fsencode(path), quant, ftype))
         put_cached(cache, msgspec.json.encode(chosen))

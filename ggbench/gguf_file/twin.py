@@ -9,17 +9,15 @@ for a 118 GB model it takes a few hundred kilobytes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ggbench.errors import BadFile, Unsupported, UsageError
-from ggbench.files import remove_abandoned, require_room
+from ggbench.files import remove_left, require_room
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import RECURRENT_LAYERS, has_windows, is_between_attention
 from ggbench.gguf_file.ggml_types import tensor_bytes
@@ -38,7 +36,6 @@ from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.gguf_file.twin_writer import Progress, write_twin
-from ggbench.locks import held
 from ggbench.paths import forecasts_dir
 from ggbench.text import sanitize
 
@@ -306,18 +303,6 @@ def _selected_metadata(
     return selected
 
 
-_PREFIX = "twins-"
-
-
-@contextlib.contextmanager
-def twin_folder(parent: Path) -> Iterator[Path]:
-    """Yield a temporary folder for twins, which is held meanwhile. Raises OSError."""
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as folder, contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # without such locks, another process may remove it
-            stack.enter_context(held(Path(folder)))
-        yield Path(folder)
-
-
 def require_twin_room(n_bytes: int) -> Path:
     """Return the folder for temporary twins, without those of killed processes.
 
@@ -325,7 +310,7 @@ def require_twin_room(n_bytes: int) -> Path:
     """
     folder = forecasts_dir()
     folder.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(folder, f"{_PREFIX}*")
+    remove_left(folder)
     require_room(folder, n_bytes, "the twins need", "set XDG_CACHE_HOME to a folder with room")
     return folder
 

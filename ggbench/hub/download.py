@@ -212,7 +212,6 @@ def _link(blob: Path, link: Path) -> None:
             if constants.HF_HUB_DISABLE_SYMLINKS:
                 raise OSError(errno.ENOTSUP, "links are disabled")
             with written_aside(link) as aside:
-                aside.unlink()
                 aside.symlink_to(os.path.relpath(blob, link.parent))
                 aside.replace(link)
         except OSError as error:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -24,6 +23,7 @@ from ggbench.engines.contract import DescribedDevice, Engine, EstimateMemory, So
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Allocated, DeviceBuffers, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.files import temporary_folder
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.record import Record
@@ -174,8 +174,8 @@ class DryAllocator:
         """The draft's allocator, with its header loaded. Raises EngineEnded."""
         assert self._draft is not None and self._launch is not None
         with contextlib.ExitStack() as opened:
-            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
-            path = write_sparse(self._draft, Path(folder))
+            folder = opened.enter_context(temporary_folder())
+            path = write_sparse(self._draft, folder)
             found = opened.enter_context(DryAllocator(self._launch(), self._setup.for_draft(), self._devices))
             found.load(self._draft, path)
             self._opened = opened.pop_all()

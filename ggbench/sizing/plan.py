@@ -18,6 +18,7 @@ from ggbench.engines.endings import EngineEnded, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BindingFailed, GgbenchError, UsageError, WrongProjector
 from ggbench.fields import reproduce
+from ggbench.files import temporary_folder
 from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
 from ggbench.gguf_file.quants import plain_quant
 from ggbench.gguf_file.twin import write_sparse
@@ -73,6 +74,8 @@ class Planners:
     def __init__(self, allocator: DryAllocator, request: PlanRequest) -> None:
         self._allocator, self._request = allocator, request
         self._opened = contextlib.ExitStack()
+        self._folder = self._opened.enter_context(temporary_folder())
+        """Headers, which a fit may load again."""
         self._fitters: dict[int, Fitter] = {}
 
     def __enter__(self) -> Self:
@@ -145,9 +148,8 @@ class Planners:
             if budget.n_checkpoints:
                 each_bytes = _checkpoint_bytes(file, request.setup) or 0
                 budget = budget.beside_prompt_cache(budget.n_checkpoints * request.setup.n_seq_max * each_bytes)
-            # a fit may load it again
-            folder = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-"))
-            self._fitters[id(variant)] = Fitter(file, write_sparse(file, Path(folder)), budget, self._allocator)
+            folder = Path(tempfile.mkdtemp(dir=self._folder))
+            self._fitters[id(variant)] = Fitter(file, write_sparse(file, folder), budget, self._allocator)
         return self._fitters[id(variant)]
 
     def _of_setup(self, variant: Target, request: PlanRequest, *, by_line: bool) -> PlanRow:

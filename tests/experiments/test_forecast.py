@@ -1,6 +1,5 @@
 """Forecasts over fake workers whose steps take what their layers and their cache cost."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from ggbench.errors import DoesNotFit
 from ggbench.experiments.forecast import layer_twins
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
+from ggbench.files import PART_SUFFIX
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.host import Cpu
@@ -185,10 +185,9 @@ def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
 
 
 def test_twins_that_a_killed_forecast_left_are_removed(model: Path) -> None:
-    left = forecasts_dir() / "twins-left"
+    left = forecasts_dir() / f".left{PART_SUFFIX}"
     left.mkdir(parents=True)
     (left / "twin-0.gguf").touch()
-    os.utime(left, (0, 0))
     _run(model, _Costly([]))
     assert not left.exists()
 

@@ -8,7 +8,7 @@ import pytest
 
 
 class SyncedDisk:
-    """The renames, links and syncs of this process under one folder, in their order."""
+    """The renames, links and syncs of files of this process under one folder, in their order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class SyncedDisk:
         def rename(source: str | Path, target: str | Path, **options: object) -> None:
             call(source, target, **options)
             path = Path(target).absolute()
-            if not path.is_relative_to(self._folder):
+            if not path.is_relative_to(self._folder) or path.is_dir():
                 return
             status = path.lstat()
             self.named.append(path.name)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from ggbench.errors import UsageError
-from ggbench.files import remove_abandoned
 from ggbench.gguf_file import quantizer
 from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
@@ -19,7 +18,6 @@ from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.quantizer import _dry_run
 from ggbench.gguf_file.twin import cached_twin, plan_twin, scaled, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
-from ggbench.locks import held
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import load_published
 from tests.conftest import TINY
@@ -192,18 +190,6 @@ def _logits(path: Path, tokens: list[int]) -> list[float]:
         return logits
     finally:
         llama_cpp.llama_log_set(before, user_data)
-
-
-def test_the_twins_of_a_killed_process_are_removed_unless_they_are_held(tmp_path: Path) -> None:
-    left, living, other = (tmp_path / name for name in ("twins-left", "twins-living", "other"))
-    for folder in (left, living, other):
-        folder.mkdir()
-        (folder / "twin-0.gguf").touch()
-    (tmp_path / "twins-link").symlink_to(other)
-    with held(living):
-        remove_abandoned(tmp_path, "twins-*")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "twins-link", "twins-living"]
-    assert (other / "twin-0.gguf").exists()
 
 
 def test_a_twin_replaces_no_model_of_its_name(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from ggbench import files, paths
+from ggbench import paths
 from ggbench.errors import GgbenchError
-from ggbench.files import PART_SUFFIX
+from ggbench.files import PART_SUFFIX, remove_left
 from ggbench.gguf_file.header import read_model_file
 from tests.fakes.llama_server import install
 from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
@@ -161,7 +161,7 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
 def _check_left(row: Trials, label: str, folder: Path) -> None:
     """Have the next command that writes there remove what the kill left."""
     if any(folder.glob(f".*{PART_SUFFIX}")):
-        files._remove_left.cache_clear()  # as in a new process
+        remove_left.cache_clear()  # as in a new process
         ggbench("export", "1", "-o", str(folder / "next.json"))
         if left := list(folder.glob(f".*{PART_SUFFIX}")):
             row.fault(f"{label}: {left[0].name} stayed")
@@ -169,7 +169,7 @@ def _check_left(row: Trials, label: str, folder: Path) -> None:
 
 def _check_files(row: Trials, label: str, folder: Path, known: set[bytes], is_whole: Callable[[Path], bool]) -> None:
     for path in folder.rglob("*"):
-        if path.is_file() and not path.name.startswith("."):
+        if path.is_file() and not path.parent.name.endswith(PART_SUFFIX):
             held = path.read_bytes()
             if held not in known and not is_whole(path):
                 row.unverified_bytes += len(held)

@@ -21,8 +21,9 @@ from ggbench.experiments.forecast.record import (
     ForecastTwin,
     TwinTiming,
 )
+from ggbench.files import temporary_folder
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import require_twin_room, twin_folder
+from ggbench.gguf_file.twin import require_twin_room
 from ggbench.machine.gpus import list_gpus
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Conclusion
@@ -56,7 +57,7 @@ def time_twins(session: Session) -> Measuring[Conclusion]:
     n_bytes = sum(file.file_bytes for file in files)
     yield PointMeasured(f"writes {format_bytes(n_bytes)} to {require_twin_room(n_bytes)}", n_bytes)
     with contextlib.ExitStack() as stack:
-        paths = yield from write_twins(files, stack.enter_context(twin_folder(forecasts_dir())))
+        paths = yield from write_twins(files, stack.enter_context(temporary_folder(forecasts_dir())))
         workers = TwinWorkers(session, paths)
         stack.callback(workers.close)
         try:

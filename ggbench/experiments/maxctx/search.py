@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -27,6 +26,7 @@ from ggbench.experiments.maxctx.record import (
     ProbeKind,
     outcome_text,
 )
+from ggbench.files import temporary_folder
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine import address_space
@@ -59,10 +59,10 @@ def _look_ahead(session: Session) -> Measuring[LookAhead]:
         file = yield from session.prepare_file()
         drafting = None if session.draft is None else session.draft.header()
         return look_ahead_by_theory(file, setup, settings, _projector(file, setup, settings), drafting)
-    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
+    with temporary_folder() as folder:
         if session.target.source is not None:
             file = session.target.source.header()
-            path = write_sparse(file, Path(folder))
+            path = write_sparse(file, folder)
             session.use_file(file)
         else:
             file = yield from session.prepare_file()

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.experiments.quality.logits_file import WRITES, LogitsFile, begin_logits_file, read_logits_file
 from ggbench.experiments.quality.record import QualitySettings, ScoredBase
+from ggbench.files import temporary_folder
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.paths import logits_dir
 from ggbench.record import Record
@@ -237,8 +237,8 @@ def _scratch_file(n_bytes: int) -> Iterator[str]:
         finally:
             os.close(descriptor)
     else:
-        with tempfile.TemporaryDirectory(prefix="ggbench-rows-") as folder:
-            path = Path(folder, "rows")
+        with temporary_folder() as folder:
+            path = folder / "rows"
             path.touch()
             os.truncate(path, n_bytes)
             yield str(path)
