@@ -27,8 +27,9 @@ from scripts.bench_tui import Terminal
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "--help", "models", "plan qwen1.5-0.5b q4_k_m", "plan qwen1.5-0.5b", "pick qwen2.5-7b", "doctor", "results",
-    "results --model {model}", "results --model nobody", "compare {} {}", "import {exported}",
+    "--help", "models", "plan qwen1.5-0.5b q4_k_m", "plan qwen1.5-0.5b", "pick qwen2.5-7b",
+    "pick --gpu rtx-3060 --ram 32GiB", "doctor", "results", "results --model {model}", "results --model nobody",
+    "compare {} {}", "import {exported}",
 )  # fmt: skip
 """`{}` stands for the newest decodes, `model` for that of the newest one, `exported` for a file of it."""
 _BASE = ("import numpy, llama_cpp", (sys.executable, "-c", "import numpy, llama_cpp.llama_cpp"))
