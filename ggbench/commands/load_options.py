@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from ggbench.commands.options import (
+    Decorator,
     as_record,
     field_option,
     field_options,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ggbench.engines.events import Memory
 
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 _GPU_FIELDS = ("n_gpu_layers", "main_gpu", "tensor_split", "split_mode")
 _KV = ("type_k", "type_v")
 _SLOTS = ("n_seq_max", "kv_unified")
@@ -38,7 +37,7 @@ _OF_MEMORY = (*_SLOTS, *_DRAFTS, "spec_draft_n_max")
 _REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_OF_MEMORY, "n_ctx")]
 
 
-def _load_options(*names: str, n_ctx: str = "") -> Callable[[_Function], _Function]:
+def _load_options(*names: str, n_ctx: str = "") -> Decorator:
     """Return a decorator for these fields and the rest; `n_ctx` replaces the field's help of --n-ctx."""
     first = [field_option(LlamaConfig, name, n_ctx if name == "n_ctx" else "") for name in names]
     make = functools.partial(given_record, LlamaConfig)
@@ -65,9 +64,6 @@ load_options_of_searches = _load_options(
     *_OF_MEMORY,
     n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train.",
 )
-load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
-"""Like `load_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
-"""
 load_options_but_cache = _load_options(*_OF_MEMORY)
 """Without KV types and n_ctx; with slots and what drafts."""
 load_options_of_cases = _load_options(*_KV)
@@ -92,7 +88,7 @@ def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys((k, v) for k, v in pairs))
 
 
-def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
+def kv_list_options(default: str) -> Decorator:
     """Add --type-k and --type-v, each a list; the command gets `kv_types`, a tuple of pairs."""
     return as_record(
         "kv_types",

@@ -510,8 +510,6 @@ class RowsFile(Record):
     path: str
     format: Literal["f32", "u16"]
     """float32 log-probabilities, or the levels of a base file of llama-perplexity."""
-    first_byte: int
-    """Offset of row 0."""
     first_row: int
     rows_per_chunk: int
     first_position: int

@@ -162,6 +162,13 @@ def require_completed(ending: Ending) -> None:
         raise EngineEnded(ending)
 
 
+def drained(items: Iterable[object]) -> tuple[list[object], Ending]:
+    """Return the events of a request, and its ending."""
+    *events, ending = items
+    assert isinstance(ending, Ending)
+    return events, ending
+
+
 def only(kind: type[_E], events: Iterable[object], ending: Ending) -> _E:
     """Return the one event of that type. Raises EngineEnded."""
     require_completed(ending)

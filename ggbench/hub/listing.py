@@ -30,7 +30,6 @@ from ggbench.hub.repo_records import (
     RepoSummary,
     RepoVariant,
     group_variants,
-    path_on_hub,
 )
 from ggbench.text import sanitize, shorten
 
@@ -129,22 +128,6 @@ def _checkpoint(info: _Info, revision: str) -> RepoListing:
     return RepoListing(info.id, revision, info.sha, (variant,), (), _now())
 
 
-def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
-    """Return a listing whose only variant is one file of any kind, to download; `repo` may be `datasets/org/name`.
-
-    It is not cached. Raises NetworkError, also if the repo has no such file.
-    """
-    doing = f"looking for {sanitize(path)} in {sanitize(repo)}"
-    info = _contents(access, repo, "main", doing)
-    found = [_repo_file(entry) for entry in info.siblings if entry.path == path]
-    if not found:
-        raise NetworkError(
-            f"{sanitize(repo)} has no {sanitize(path)}", "check the repo's page, or update ggbench"
-        )
-    variant = RepoVariant(sanitize(path), None, tuple(found))
-    return RepoListing(repo, "main", info.sha, (variant,), (), _now())
-
-
 def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
     """Return the cached listing of a repo; None if it is missing or damaged."""
     content = get_cached(_cache_path(access, repo, revision))
@@ -192,7 +175,7 @@ def _is_name(repo: str) -> bool:
 def _contents(access: HubAccess, repo: str, revision: str, doing: str) -> _Info:
     """Return the commit of a revision and all its files. Source: `HfApi.repo_info` with `files_metadata`."""
     access.require_network(doing)
-    url = api_url(access, path_on_hub(repo), "revision", revision)
+    url = api_url(access, f"models/{repo}", "revision", revision)
     return fetch_json(url, _Info, repo=repo, doing=doing, params=[("blobs", "true")])
 
 

@@ -1,7 +1,7 @@
 """A Hub repo's files and GGUF variants, and those in Hugging Face's download cache.
 
 Files are grouped into variants only by name, so the result is the same for a Hub listing and for the cache. The cache's
-layout is documented and shared with llama.cpp: `models--org--name`, or `datasets--org--name`, contains `blobs`, files
+layout is documented and shared with llama.cpp: `models--org--name` contains `blobs`, files
 named by their hash; `snapshots/COMMIT`, the repo's paths as links to blobs; and `refs`, the commit of each branch. It
 is read without a request and without importing huggingface_hub.
 """
@@ -31,11 +31,6 @@ from ggbench.text import sanitize
 
 _MAX_MISSING = 100
 """Maximum number of missing shards listed by name; a file may claim to be one of 99,999."""
-
-
-def path_on_hub(repo: str) -> str:
-    """Return `models/org/name` for a model repo `org/name`; a dataset repo `datasets/org/name` is named by its kind."""
-    return repo if repo.count("/") == 2 else f"models/{repo}"
 
 
 class RepoFile(Record):
@@ -103,7 +98,7 @@ class RepoVariant(Record):
 
 class RepoListing(Record):
     repo: str
-    """`org/name`, as the Hub spells it, or `datasets/org/name`."""
+    """`org/name`, as the Hub spells it."""
     revision: str
     """The requested revision, `main` by default."""
     commit: str
@@ -177,7 +172,7 @@ _REPO_PREFIX = "models--"
 
 
 def repo_folder(access: HubAccess, repo: str) -> Path:
-    return access.hub_cache / path_on_hub(repo).replace("/", "--")
+    return access.hub_cache / f"{_REPO_PREFIX}{repo.replace('/', '--')}"
 
 
 def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> tuple[Path, ...] | None:
@@ -194,16 +189,6 @@ def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) 
         if all(_is_whole(path, file, own=own) for path, file in zip(paths, variant.files, strict=True)):
             return paths
     return None
-
-
-def cached_file(access: HubAccess, repo: str, path: str) -> Path | None:
-    """Return a file by its path in a repo, from the newest snapshot that has it; None if none does.
-
-    Files appear in snapshots only when complete.
-    """
-    folder = repo_folder(access, repo)
-    found = (snapshot / path for snapshot in snapshots(folder, recorded_commit(folder, "main")))
-    return next((each for each in found if each.is_file()), None)
 
 
 def recorded_commit(folder: Path, revision: str) -> str | None:

@@ -1,6 +1,5 @@
 """`ggbench quality` over fake workers: what is compared with what, its output, and bad input in one line."""
 
-import hashlib
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +11,7 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Score
 from ggbench.engines.endings import Ending, Failed
 from ggbench.expect.measured_losses import measured_losses
-from ggbench.experiments.quality.logits_file import begin_logits_file
 from ggbench.experiments.quality.record import QualityResult
-from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.runs.store.database import Store
@@ -23,10 +20,7 @@ from ggbench.show.presenter import presenter_of
 from ggbench.stats.intervals import Interval
 from tests.cli.conftest import FakeMachine, Run
 from tests.conftest import TINY
-from tests.fakes.engine import FakeWorker
-from tests.fakes.hub import TestHub
 from tests.fakes.scores import scores, trained_folder, without_mark
-from tests.fakes.wikitext import TEXT, archive
 
 
 @pytest.fixture
@@ -39,10 +33,6 @@ def asked(tmp_path: Path) -> tuple[str, ...]:
     path = tmp_path / "prose.txt"
     path.write_text("some prose")
     return "--text", str(path), "-c", "32", "-b", "64"
-
-
-def _requests(workers: list[FakeWorker]) -> list[Score]:
-    return [request for worker in workers for request in worker.requests if isinstance(request, Score)]
 
 
 def test_every_quant_is_compared_with_the_largest(
@@ -107,35 +97,34 @@ def test_a_quantized_base_is_not_the_original(
     assert losses.of_weights(q4_0) is None
 
 
-def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:
-    machine.answers |= dict.fromkeys(range(6), scores())
-    kv = "--type-k", "f16,q8_0", "--type-v", "f16,q4_0"
+def test_a_quantized_cache_is_compared_with_the_f16_cache_of_its_quant(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    machine.answers |= dict.fromkeys(range(12), scores())
+    kv = "-ctk", "q8_0", "-ctv", "q4_0"
     document = ggbench("quality", folder, "q8_0", *asked, *kv, "--json").json
     assert (document["type_k"], document["type_v"]) == ("q8_0", "q4_0")
     document = ggbench("quality", folder, *asked, *kv, "--json").json
     assert [(row["quant"], row["type_k"], row["type_v"]) for row in document["rows"]] == [
-        ("q8_0", "q8_0", "q4_0"), ("q4_0", "f16", "f16"), ("q4_0", "q8_0", "q4_0"),
+        ("q8_0", "q8_0", "q4_0"), ("q4_0", "q8_0", "q4_0"),
     ]  # fmt: skip
     bases = [row["run"]["result"]["base"] for row in document["rows"]]
-    assert [(base["subject"]["quant"], base["type_k"]) for base in bases] == [
-        ("q8_0", "f16"), ("q8_0", "f16"), ("q4_0", "f16"),
-    ]  # fmt: skip
-    command = shlex.split(document["rows"][2]["command"])
+    assert [(base["subject"]["quant"], base["type_k"]) for base in bases] == [("q8_0", "f16"), ("q4_0", "f16")]
+    command = shlex.split(document["rows"][1]["command"])
     assert command[-4:] == ["--type-k", "q8_0", "--type-v", "q4_0"]
     again = ggbench(*command[1:], "--json").json
-    assert (again["ppl"], again["kld_mean"]) == (document["rows"][2]["ppl"], document["rows"][2]["kld_mean"])
-    assert again["run"]["result"]["base"]["subject"]["file"] == bases[2]["subject"]["file"]
-    named = ggbench("quality", folder, "q4_0", "--base", "q8_0", *asked, *kv, "--json").json["rows"]
-    assert {row["base_quant"] for row in named} == {"q8_0"}
+    assert (again["ppl"], again["kld_mean"]) == (document["rows"][1]["ppl"], document["rows"][1]["kld_mean"])
+    assert again["run"]["result"]["base"]["subject"]["file"] == bases[1]["subject"]["file"]
+    assert ggbench("quality", folder, "q4_0", "--base", "q8_0", *asked, *kv, "--json").json["base_quant"] == "q8_0"
 
 
 def test_a_table_says_what_loses_least_and_how_to_compare_it(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
     machine.answers |= dict.fromkeys((0, 2, 4), scores(2.0)) | dict.fromkeys((1, 3, 5), scores(1.5))
-    ran = ggbench("quality", folder, *asked, "--type-k", "f16,q8_0", "--type-v", "f16")
+    ran = ggbench("quality", folder, *asked, "-ctk", "q8_0")
     assert ran.out.startswith("The rows cannot be ranked: different bases")
-    machine.answers |= {6: scores(1.5), 7: scores(2.0)}
+    machine.answers |= {4: scores(1.5), 5: scores(2.0)}
     alone = ggbench("quality", folder, *asked, "--base", "none", "--why").out
     assert alone.startswith("q4_0 has the lowest perplexity, 4.482.")
     (command,) = (line for line in alone.splitlines() if line.startswith("ggbench compare "))
@@ -152,41 +141,6 @@ def test_a_quant_that_is_its_own_base_is_said_to_be(
     assert ran.out.startswith("q8_0: PPL 7.389 over 10 chunks.")
 
 
-def test_logits_of_a_file_are_a_base(
-    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...], tmp_path: Path
-) -> None:
-    machine.answers |= {0: scores()}
-    logits = tmp_path / "base.dat"
-    begin_logits_file(logits, 32, TINY.n_vocab, 10, [index % TINY.n_vocab for index in range(320)])
-    row = ggbench("quality", folder, "q4_0", *asked, "--base-logits", logits, "--json").json
-    assert row["kld_mean"] == 0.25
-    assert len(machine.workers) == 1
-    assert all(request.rows is not None for request in _requests(machine.workers) if request.targets[0])
-    shown = ggbench("results", "show", row["run_id"], "--why").out
-    assert "base.dat" in shown.splitlines()[0] and "base's logits" in shown
-
-
-def test_wikitext_2_is_downloaded_and_named(
-    ggbench: Run, machine: FakeMachine, hub: TestHub, folder: Path, asked: tuple[str, ...]
-) -> None:
-    hub.add_repo(REPO, {ARCHIVE: archive()})
-    machine.answers |= {0: scores()}
-    words = (folder, "q4_0", *asked[2:], "--base", "none", "--text", "wikitext-2")
-    refused = ggbench("quality", *words, "--offline")
-    assert (refused.code, "run it once online" in refused.err) == (4, True)
-    ran = ggbench("quality", *words, "--json")
-    row = ran.json
-    assert f"wikitext-2: {len(archive())} B, sha256 verified" in ran.err
-    text = row["run"]["result"]["text"]
-    assert (row["text"], text["source"]) == ("wikitext-2", "datasets/ggml-org/ci")
-    assert text["sha256"] == hashlib.sha256(TEXT).hexdigest()
-    again = ggbench(*shlex.split(row["command"])[1:], "--offline", "--json")
-    assert again.json["run"]["result"]["text"] == text
-    assert "verified" not in again.err
-    shown = " ".join(ggbench("results", "show", "1", "--why").out.split())
-    assert "text wikitext-2 from datasets/ggml-org/ci" in shown
-
-
 def test_published_quality_stands_under_ones_own(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
@@ -200,7 +154,11 @@ def test_published_quality_stands_under_ones_own(
     rows = ggbench("quality", folder, *asked, "--against", "published", "--json").json["against"]
     assert rows == shown["against"]
     nearest = rows[0]["row"]
-    assert (nearest["quant"], nearest["kld"]["value"], nearest["kld"]["error"]) == ("q4_0", 0.07194, 0.000491)
+    assert (nearest["quant"], nearest["figures"]["kld"]["value"], nearest["figures"]["kld"]["error"]) == (
+        "q4_0",
+        0.07194,
+        0.000491,
+    )
     assert {"text wikitext-2, not prose.txt", "n_ctx 512, not 32", "compared with f16, not q8_0"} <= set(
         rows[0]["differences"]
     )
@@ -210,10 +168,7 @@ def test_published_quality_stands_under_ones_own(
     ("options", "code", "message"),
     [
         (("--text", "missing.txt"), 2, "missing.txt cannot be read: No such file"),
-        (("--type-k", "q9_0"), 2, "'q9_0' is not a KV cache type"),
-        (("--type-k", "f16,q8_0,q4_0", "--type-v", "f16,q8_0"), 2, "3 types of the K cache and 2 of the V cache"),
-        (("--base-logits", "x.dat", "--base", "q8_0"), 2, "--base-logits is already the base"),
-        (("--base-logits", "missing.dat"), 2, "missing.dat cannot be read: No such file"),
+        (("--type-k", "q9_0"), 2, "'q9_0' is not one of"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -222,8 +177,7 @@ def test_bad_input_is_one_line(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(folder.parent)
     machine.answers |= dict.fromkeys(range(4), scores())
-    words = (folder, "q4_0") if "missing.dat" in options else (folder,)
-    ran = ggbench("quality", *words, *asked, *options)
+    ran = ggbench("quality", folder, *asked, *options)
     assert (ran.code, message in ran.err) == (code, True), ran.err
     assert "Traceback" not in ran.err
 

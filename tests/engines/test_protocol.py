@@ -16,7 +16,7 @@ SETUP = LlamaConfig(
 DECODER = protocol.request_decoder(LlamaRequest)
 REQUESTS = (
     LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), Tokenize("Grüße\n"),
-    Score(((1, 2, 3), (4, 5, 6)), ((3,), (6,)), 1, 2, 2, RowsFile("/rows", "f32", 0, 0, 1, 1, writes=True)),
+    Score(((1, 2, 3), (4, 5, 6)), ((3,), (6,)), 1, 2, 2, RowsFile("/rows", "f32", 0, 1, 1, writes=True)),
 )  # fmt: skip
 MESSAGES = (
     protocol.Log(2, 'a "quoted" line, a tab\t, é'),

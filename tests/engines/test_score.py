@@ -70,7 +70,7 @@ def test_a_model_is_compared_with_the_rows_of_its_base(
     os.truncate(path, 1 << 20)
     n = N_CTX - 1 - FIRST
     rows = msgspec.convert(
-        {"path": str(path), "format": row_format, "first_byte": 64, "first_row": 0, "rows_per_chunk": n,
+        {"path": str(path), "format": row_format, "first_row": 0, "rows_per_chunk": n,
          "first_position": FIRST, "writes": True}, RowsFile
     )  # fmt: skip
     read, scored = _parts(chunks, [0, FIRST])
@@ -95,7 +95,7 @@ def test_a_broken_models_logits_are_not_numbers(
     (norm,) = (each for each in GGUFReader(broken, "r+").tensors if each.name == "blk.0.attn_norm.weight")
     norm.data[:] = math.nan
     path.write_bytes(bytes(1 << 20))
-    rows = RowsFile(str(path), "f32", 0, 0, N_CTX - 1 - FIRST, FIRST, writes=True) if writes else None
+    rows = RowsFile(str(path), "f32", 0, N_CTX - 1 - FIRST, FIRST, writes=True) if writes else None
     with WorkerProcess(timeout_s=60) as process:
         assert list(process.call(LoadModel(str(broken), SETUP)))[-1] == Completed()
         assert list(process.call(MakeContext(SETUP)))[-1] == Completed()

@@ -41,7 +41,6 @@ from ggbench.runs.session import Base, RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.show.answer import Answer
-from ggbench.show.document import json_text
 from ggbench.show.listed_runs import SavedRun, saved_figures
 from ggbench.show.presenter import charts_of, metrics_of, presenter_of
 from tests.fakes.engine import fake_rig
@@ -107,7 +106,7 @@ def check_shown(run: Run) -> None:
     show = presenter_of(run.head.kind)
     assert printed(show.details(run)).strip()
     assert printed(show.table([run])).strip()
-    assert json.loads(json_text(show.documents.value(run)))["quant"] == run.subject.quant
+    assert json.loads(show.documents.one.text(show.documents.value(run)))["quant"] == run.subject.quant
     ending = show.ending(run)
     assert ending and ending.isprintable() and "\n" not in ending
     assert show.short_answer(run).isprintable()
@@ -147,7 +146,7 @@ def test_a_run_is_shown_drawn_and_compared(kind: str, make: Make, store: Store) 
         runs = [finished(run_job(machine, job)) for _ in range(2)]
     check_shown(runs[0])
     summaries = list(runs)
-    saved = [SavedRun.of(store, each) for each in summaries]
+    saved = [SavedRun.load(store, each.run_id or 0) for each in summaries]
     assert metrics_of([kind], summaries)
     assert all(figure.curves for figure in saved_figures(saved))
     assert presenter_of(kind).has_figures or not saved_figures(saved)

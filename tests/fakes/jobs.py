@@ -43,7 +43,7 @@ def searches(targets: Sequence[Target], setup: LlamaConfig) -> list[Job]:
 def scored(folder: Path, text: Path, n_ctx: int = 32) -> list[Job]:
     targets = resolve(parse_model(str(folder)))
     settings = QualitySettings(find_text(text)[0], n_ctx, n_seqs=8)
-    return quality_jobs(targets, LlamaConfig(), settings, [largest_here(targets)] * len(targets), (("f16", "f16"),))
+    return quality_jobs(targets, LlamaConfig(), settings, [largest_here(targets)] * len(targets))
 
 
 @dataclass

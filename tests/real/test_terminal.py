@@ -10,5 +10,5 @@ pytestmark = [pytest.mark.real, pytest.mark.llama]
 
 
 def test_quality_draws_its_progress_without_an_error(smollm2: Path) -> None:
-    types = ["--type-k", "f16,q8_0", "--type-v", "f16,q8_0"]
+    types = ["--type-k", "q8_0", "--type-v", "q8_0"]
     check(["quality", str(smollm2), "--chunks", "1", "--n-ctx", "64", "--threads", "1", *types])

@@ -11,7 +11,6 @@ from textual.widgets import Input
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import NO_BASE, QualityRequest, QualitySettings
-from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.hub.access import HubAccess
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
@@ -20,12 +19,10 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from tests.fakes.candidates import expected
 from tests.fakes.driving import ask, press, see, words_of
-from tests.fakes.hub import TestHub
 from tests.fakes.jobs import FakeServices, scored
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.scores import Scattered, without_mark
 from tests.fakes.watched import WatchedQueue
-from tests.fakes.wikitext import TEXT, archive
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -151,13 +148,8 @@ def _settings(target: Target, text: str) -> QualitySettings:
     return job.settings
 
 
-def test_wikitext_2_is_downloaded_and_other_texts_are_files(
-    hub: TestHub, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.add_repo(REPO, {ARCHIVE: archive()})
-    found = _settings(target, "wikitext-2").text
-    assert (found.name, found.n_bytes, found.source) == ("wikitext-2", len(TEXT), REPO)
+def test_texts_are_files_or_pythons_manual(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "wikitext-2").write_text("mine")
-    assert _settings(target, "~/wikitext-2").text.path == str(tmp_path / "wikitext-2")
+    (tmp_path / "prose").write_text("mine")
+    assert _settings(target, "~/prose").text.path == str(tmp_path / "prose")
     assert _settings(target, "").text.name == "pydoc_data.topics"

@@ -261,8 +261,7 @@ class _Rows:
         return self._at(number, "f4") if self._rows.format == "f32" else scorer.unpack(self._at(number, "u2"))
 
     def _at(self, number: int, dtype: str) -> NDArray[Any]:
-        first_byte = self._rows.first_byte + number * self._row_bytes
-        return np.frombuffer(self._map, dtype, self._row_bytes // int(dtype[1]), first_byte)
+        return np.frombuffer(self._map, dtype, self._row_bytes // int(dtype[1]), number * self._row_bytes)
 
 
 _CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Emit], None]] = {

@@ -6,12 +6,12 @@ one for RPC servers, which serve one client at a time.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import EngineConfig, Source, Workload
-from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.endings import Completed, Ending, drained
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.record import ForecastTwin
 from ggbench.gguf_file.model_file import ModelFile
@@ -72,7 +72,7 @@ class TwinWorkers:
         ending = yield from self._session.open(setup, first.path)
         for engine, source in zip(self._own, others, strict=False):
             if isinstance(ending, Completed):
-                ending = _last(engine.open(source, setup))
+                ending = drained(engine.open(source, setup))[1]
         return ending
 
     def run(self, number: int, workload: Workload) -> tuple[list[object], Ending]:
@@ -81,20 +81,12 @@ class TwinWorkers:
         if number and not self.shares_one:
             engine = self._own[number - 1]
         elif number != self._open_number:
-            opened = _last(engine.open(self._sources[number], self._setup))
+            opened = drained(engine.open(self._sources[number], self._setup))[1]
             if not isinstance(opened, Completed):
                 return [], opened
             self._open_number = number
-        *events, ending = engine.run(workload)
-        assert isinstance(ending, Ending)
-        return list(events), ending
+        return drained(engine.run(workload))
 
     def close(self) -> None:
         for engine in self._own:
             engine.close()
-
-
-def _last(events: Iterator[object]) -> Ending:
-    *_, ending = events
-    assert isinstance(ending, Ending)
-    return ending

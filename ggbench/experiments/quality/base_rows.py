@@ -1,8 +1,7 @@
 """Sources of a base's log-probabilities, and destinations of a model's own.
 
 If base and model run side by side, the base's rows are float32 and pass through an in-memory file of one request's
-size. If both do not fit, the base is scored first, into a cache file with llama-perplexity's 16 bits per value, the
-format of files given by the user.
+size. If both do not fit, the base is scored first, into a cache file with llama-perplexity's 16 bits per value.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from typing import TypeAlias
 
 import msgspec
 import numpy as np
-from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, RowsFile, Score, Source, Tokenize
-from ggbench.engines.endings import Ending, OutOfMemory, only, require_completed
-from ggbench.engines.events import Event, Memory, Tokenized
+from ggbench.engines.endings import OutOfMemory, drained, only, require_completed
+from ggbench.engines.events import Memory, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, Unsupported, UsageError
-from ggbench.experiments.quality.logits_file import WRITES, LogitsFile, begin_logits_file, read_logits_file
+from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.quality.record import QualitySettings, ScoredBase
-from ggbench.files import temporary_folder
+from ggbench.files import disk_errors, require_room, temporary_folder
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.locks import held
 from ggbench.paths import logits_dir
 from ggbench.record import Record
 from ggbench.runs.progress import Measuring, PointMeasured, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.show.names import quant_name
-from ggbench.units import counted, format_bytes, format_count
+from ggbench.stats.logits import n_words
+from ggbench.units import format_bytes
 
 _ROWS_BYTES = 96 << 20
 """Bytes of float32 rows in memory at once: 512 rows (a whole ubatch) of a 49,152-token vocabulary, or 96 of the
@@ -104,26 +103,18 @@ class Scoring(Record):
             yield Score(with_bos, targets, start, stop, self.setup.threads or 1)
 
 
-def follow(items: Iterator[Event | Ending]) -> tuple[list[Event], Ending]:
-    *events, ending = items
-    assert isinstance(ending, Ending)
-    return [event for event in events if not isinstance(event, Ending)], ending
-
-
 Rows: TypeAlias = Callable[[Score, int], RowsFile | None]
 """Returns where a request of the chunks from a number on reads the base's rows, or writes the model's own; None for a
 model scored alone. Raises EngineEnded."""
 
 
 def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Measuring[Rows]:
-    """Open the base given by the settings: a file, a second engine, or nothing.
+    """Open the base of the session: a second engine, a file that it writes first, or nothing.
 
-    The stack closes it. `available_bytes` of main memory were free before the model was opened. Raises BadFile,
-    UsageError or DoesNotFit for an unusable base, and EngineEnded.
+    The stack closes it. `available_bytes` of main memory were free before the model was opened. Raises UsageError or
+    DoesNotFit for an unusable base, and EngineEnded.
     """
-    session, settings = scoring.session, scoring.settings
-    if settings.base_logits:
-        return partial(_rows_of, _checked_file(Path(settings.base_logits), scoring))
+    session = scoring.session
     if session.base is None:
         return lambda request, first_chunk: None
     base = session.base
@@ -134,7 +125,7 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
     if _fits_beside(scoring, file, available_bytes):
         engine = session.context.launch(setup, session.cancel)
         stack.callback(engine.close)
-        ending = follow(engine.open(Source(file.paths[0]), setup))[1]
+        ending = drained(engine.open(Source(file.paths[0]), setup))[1]
         if not isinstance(ending, OutOfMemory):
             require_completed(ending)
             _require_same_tokens(engine, scoring, scored)
@@ -143,7 +134,7 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
         engine.close()
     session.recorder.observe(scored)
     path = yield from _kept_logits(scoring, setup, file, scored, stack)
-    return partial(_rows_of, _checked_file(path, scoring))
+    return partial(_kept_rows, path, scoring.settings)
 
 
 def require_trained(file: ModelFile) -> None:
@@ -172,25 +163,26 @@ def _kept_logits(
     _lock_cache(stack)
     if path.exists():
         return path
-    for other in (*path.parent.glob("*.logits"), *path.parent.glob(".*.part")):  # each takes gigabytes
+    for other in path.parent.glob("*"):  # each takes gigabytes
         with contextlib.suppress(OSError):
             other.unlink()
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     stack.callback(aside.unlink, missing_ok=True)
-    n_ctx, n_vocab = scoring.settings.n_ctx, scoring.tokenized.n_vocab
-    file_of_base = begin_logits_file(aside, n_ctx, n_vocab, n_chunks, scoring.tokens)
+    n_rows = scoring.settings.n_scored_per_chunk * n_chunks
+    n_bytes = 2 * n_words(scoring.tokenized.n_vocab) * n_rows
+    _reserve(aside, n_bytes)
     name = quant_name(scored.subject)
     yield PointMeasured(
         f"the model and its base do not fit into memory together: {name} is scored first, into a file of "
-        f"{format_bytes(file_of_base.n_bytes)} in ggbench's cache",
+        f"{format_bytes(n_bytes)} in ggbench's cache",
         scored,
     )
-    require_completed(follow(session.engine.open(Source(file.paths[0]), setup))[1])
+    require_completed(drained(session.engine.open(Source(file.paths[0]), setup))[1])
     _require_same_tokens(session.engine, scoring, scored)
     for first in scoring.firsts():
         yield Working("score", first, n_chunks, f"base {name}")
         for request in scoring.requests(first):
-            asked = replace(request, rows=_rows_of(file_of_base, request, first, writes=True))
+            asked = replace(request, rows=_kept_rows(aside, scoring.settings, request, first, writes=True))
             require_completed((yield from session.ask(asked))[1])
     aside.replace(path)
     require_completed((yield from session.open(scoring.setup)))
@@ -210,9 +202,10 @@ def _cache_path(scoring: Scoring, setup: LlamaConfig, file: ModelFile) -> Path:
         None if environment is None else environment.llama_cpp,
         scoring.settings.n_ctx,
         scoring.settings.n_seqs,
+        scoring.tokenized.n_vocab,
     )
     digest = hashlib.sha256(msgspec.json.encode(decisive) + np.asarray(scoring.tokens, "<i4").tobytes())
-    return logits_dir() / f"{digest.hexdigest()[:16]}.logits"
+    return logits_dir() / f"{digest.hexdigest()[:16]}.rows"
 
 
 def _lock_cache(stack: contextlib.ExitStack) -> None:
@@ -220,8 +213,8 @@ def _lock_cache(stack: contextlib.ExitStack) -> None:
     with contextlib.suppress(OSError):  # a folder that cannot be created cannot be written, which has a message
         logits_dir().mkdir(parents=True, exist_ok=True)
         try:
-            stack.enter_context(FileLock(logits_dir().with_name("logits.lock"), timeout=0))
-        except Timeout:
+            stack.enter_context(held(logits_dir()))
+        except BlockingIOError:
             what = "another ggbench is using the cached logits of a base"
             raise UsageError(what, "wait until it has ended, then run the command again") from None
 
@@ -244,49 +237,34 @@ def _scratch_file(n_bytes: int) -> Iterator[str]:
             yield str(path)
 
 
-def _rows_of(file: LogitsFile, request: Score, first_chunk: int, *, writes: bool = False) -> RowsFile:
-    """Return the rows of a logits file."""
-    per_chunk = file.rows_per_chunk
-    return RowsFile(
-        str(file.path), "u16", file.first_byte, first_chunk * per_chunk, per_chunk, file.n_ctx // 2, writes
-    )
+def _reserve(path: Path, n_bytes: int) -> None:
+    """Create a file of this size. Raises DoesNotFit or UsageError if it cannot be written."""
+    hint = "point XDG_CACHE_HOME at another folder"
+    require_room(path.parent, n_bytes, "the base's logits take", hint)
+    with disk_errors(path.parent, hint), path.open("wb") as file:
+        if sys.platform == "linux":
+            os.posix_fallocate(file.fileno(), 0, n_bytes)  # a disk that fills up later would kill the worker
+        file.truncate(n_bytes)
+
+
+def _kept_rows(
+    path: Path, settings: QualitySettings, request: Score, first_chunk: int, *, writes: bool = False
+) -> RowsFile:
+    """Return the rows of a request in the cache file."""
+    per_chunk = settings.n_scored_per_chunk
+    return RowsFile(str(path), "u16", first_chunk * per_chunk, per_chunk, settings.n_ctx // 2, writes)
 
 
 def _rows_beside(engine: Engine, path: str, request: Score, first_chunk: int) -> RowsFile:
     """Have a second engine compute the base's rows right before the model needs them."""
-    rows = RowsFile(path, "f32", 0, 0, len(request.targets[0]), request.start, writes=True)
-    require_completed(follow(engine.run(replace(request, rows=rows)))[1])
+    rows = RowsFile(path, "f32", 0, len(request.targets[0]), request.start, writes=True)
+    require_completed(drained(engine.run(replace(request, rows=rows)))[1])
     return replace(rows, writes=False)
-
-
-def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
-    """Return the file if it is for this text and vocabulary. Raises BadFile."""
-    file, tokenized, tokens, n_ctx = (
-        read_logits_file(path),
-        scoring.tokenized,
-        scoring.tokens,
-        scoring.settings.n_ctx,
-    )
-    n_known = min(len(file.tokens), len(tokens))
-    reason = ""
-    if file.n_vocab != tokenized.n_vocab:
-        own, of_model = format_count(file.n_vocab), format_count(tokenized.n_vocab)
-        reason = f"its vocabulary has {own} tokens, the model's {of_model}"
-    elif file.n_ctx != n_ctx:
-        reason = f"its chunks have {format_count(file.n_ctx)} tokens; use --n-ctx {file.n_ctx}"
-    elif list(file.tokens[:n_known]) != tokens[:n_known]:
-        reason = "it is for another text or tokenizer"
-    elif len(file.tokens) < len(tokens):
-        n_chunks = len(file.tokens) // file.n_ctx
-        reason = f"it has {counted(n_chunks, 'chunk')}; --chunks {n_chunks} scores those"
-    if reason:
-        raise BadFile(f"{path.name} cannot be the base: {reason}", WRITES)
-    return file
 
 
 def _require_same_tokens(engine: Engine, scoring: Scoring, base: ScoredBase) -> None:
     """Raise UsageError for a base with another tokenizer."""
-    if only(Tokenized, *follow(engine.run(Tokenize(scoring.text)))) != scoring.tokenized:
+    if only(Tokenized, *drained(engine.run(Tokenize(scoring.text)))) != scoring.tokenized:
         name = quant_name(base.subject)
         raise UsageError(
             f"{name} tokenizes the text differently, so it cannot be the base of this model",

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ggbench.experiments.quality.record import QualityResult
-from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import load_published
 from ggbench.models.published.selection import OwnScore, nearest_published
 from ggbench.runs.run import Run
@@ -88,7 +87,7 @@ DOCUMENTED = (
     *CACHE_TYPES,
     _figure("n_ctx", "n_ctx", "Tokens of a chunk."),
     _figure("n_scored", "scored", "Scored positions."),
-    _figure("base_quant", "base", "Null without a base, or if it is a file of logits.", "base.subject.quant"),
+    _figure("base_quant", "base", "Null without a base.", "base.subject.quant"),
     _figure("text", "text", "Name of the text.", "text.name"),
 )
 
@@ -219,9 +218,7 @@ def _quant_key(run: Run) -> tuple[str, ...]:
 def row_names(runs: Sequence[Run]) -> list[str]:
     """Return `q4_k_m`, or `q4_k_m, KV q8_0/q4_0` if the cache is quantized, after the model if there are several."""
     labels = row_labels([run.subject for run in runs])
-    return [
-        kv_name(label, *(run.head.setup.cache_types or ())) for label, run in zip(labels, runs, strict=True)
-    ]
+    return [kv_name(label, *(run.setup.cache_types or ())) for label, run in zip(labels, runs, strict=True)]
 
 
 _NEAREST = 3
@@ -230,6 +227,8 @@ _COMPARES = (
     "and more comparable"
 )
 _KV = "f16"
+WIKITEXT_2 = "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08"
+"""Hash of `wiki.test.raw` of WikiText-2, the text of published tables."""
 
 
 def score_beside(run: Run) -> Beside:
@@ -245,24 +244,20 @@ def score_beside(run: Run) -> Beside:
 
 
 def _own_score(run: Run) -> OwnScore | None:
-    found, setup, subject = run.result, run.head.setup, run.subject
+    found, setup, subject = run.result, run.setup, run.subject
     if not isinstance(found, QualityResult) or found.ppl is None:
         return None
-    types, text = setup.cache_types or (_KV, _KV), found.text.name
-    if found.text.sha256 == SHA256:
-        text = WIKITEXT_2
-    elif text == WIKITEXT_2:
-        text = f"another {WIKITEXT_2}"
-    base = found.base and kv_name(found.base.subject.quant, found.base.type_k, found.base.type_v)
+    types = setup.cache_types or (_KV, _KV)
+    base = found.base
     return OwnScore(
         model=published_model(subject),
         own_model=model_name(subject),
         n_params=subject.n_params,
         quant=subject.quant,
         kv_types=types[0] if len(set(types)) == 1 else "/".join(types),
-        text=text,
+        text="wikitext-2" if found.text.sha256 == WIKITEXT_2 else found.text.name,
         n_ctx=found.n_ctx,
         n_chunks=found.n_chunks,
         is_whole=found.scored is not None and found.n_chunks == found.scored.n_chunks,
-        base=base or ("a file of logits" if found.divergence else None),
+        base=None if base is None else kv_name(base.subject.quant, base.type_k, base.type_v),
     )

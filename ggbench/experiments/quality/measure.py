@@ -50,7 +50,7 @@ class QualityExperiment(Experiment):
     measures_speed = False
 
     def measure(self, session: Session) -> Measuring[Conclusion]:
-        """Raises Unsupported for a twin, BadFile or UsageError for an unusable text or logits file."""
+        """Raises Unsupported for a twin, BadFile or UsageError for an unusable text."""
         from ggbench.experiments.quality.scoring import score_text
 
         return (yield from score_text(session))
@@ -85,16 +85,16 @@ class QualityExperiment(Experiment):
     def jobs(
         self, request: Settings, ref: ModelRef, targets: Sequence[Target], setup: EngineConfig, hub: HubAccess
     ) -> list[Job]:
-        """Raises UsageError or BadFile if the text cannot be scored, NetworkError if it cannot be downloaded."""
+        """Raises UsageError or BadFile if the text cannot be scored."""
         assert isinstance(request, QualityRequest)
         config = LlamaConfig.of(setup)
-        settings = settings_of(request, config, hub)
+        settings = settings_of(request, config)
         super().jobs(settings, ref, targets, config, hub)
-        bases, cache = find_bases(ref, request.base, targets, hub), (config.type_k, config.type_v)
-        return quality_jobs(targets, config, settings, bases, [cache], is_base_named=request.base is not None)
+        bases = find_bases(ref, request.base, targets, hub)
+        return quality_jobs(targets, config, settings, bases, is_base_named=request.base is not None)
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:
-        found, types = run.result, run.head.setup.cache_types
+        found, types = run.result, run.setup.cache_types
         if (
             not isinstance(found, QualityResult)
             or found.divergence is None
@@ -109,17 +109,14 @@ class QualityExperiment(Experiment):
         return MeasuredLoss(types, of.header_sha256, of.quant, base_cache, text, found.divergence.kld)
 
     def stated(self, job: Job) -> dict[str, object]:
-        from ggbench.experiments.quality.texts import text_argument
-
         settings = job.settings
         assert isinstance(settings, QualitySettings)
         base = None if job.base is None else job.base.target
         asked = {
-            "text": text_argument(settings.text),
+            "text": settings.text.path or None,
             "n-ctx": None if settings.n_ctx == N_CTX else settings.n_ctx,
             **super().stated(job),
-            "base": "none" if base is None and not settings.base_logits else base and base.words[-1],
-            "base-logits": settings.base_logits or None,
+            "base": NO_BASE if base is None else base.words[-1],
         }
         return {name: value for name, value in asked.items() if value is not None}
 
@@ -127,16 +124,13 @@ class QualityExperiment(Experiment):
 EXPERIMENT = QualityExperiment()
 
 
-def settings_of(
-    request: QualityRequest, setup: LlamaConfig, hub: HubAccess, base_logits: str = ""
-) -> QualitySettings:
+def settings_of(request: QualityRequest, setup: LlamaConfig) -> QualitySettings:
     """Find the text of a request. Raises like `find_text`."""
-    from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
+    from ggbench.experiments.quality.texts import find_text
     from ggbench.paths import expand_path
 
-    text, n_seqs = request.text, max(1, setup.n_batch // request.n_ctx)
-    source, _ = find_text(text if text in (None, WIKITEXT_2) else expand_path(text), hub)
-    return QualitySettings(source, request.n_ctx, request.n_chunks, n_seqs, base_logits)
+    source, _ = find_text(None if request.text is None else expand_path(request.text))
+    return QualitySettings(source, request.n_ctx, request.n_chunks, max(1, setup.n_batch // request.n_ctx))
 
 
 def find_bases(
@@ -200,23 +194,20 @@ def quality_jobs(
     setup: LlamaConfig,
     settings: QualitySettings,
     bases: Sequence[Base | None],
-    kv_types: Sequence[tuple[str, str]],
     *,
     is_base_named: bool = True,
 ) -> list[Job]:
-    """Return a job for each quant and pair of KV cache types.
+    """Return a job for each quant.
 
     A base is a job only if no other is compared with it, as those include its results. Unless a base was given, a
     quantized cache is compared with the f16 cache of the same quant, to separate its loss from the quant's.
     """
-    rows = []
+    rows, cache = [], (setup.type_k, setup.type_v)
     for target, base in zip(targets, bases, strict=True):
-        for type_k, type_v in kv_types:
-            own = base
-            if base is not None and not is_base_named and (type_k, type_v) != (base.type_k, base.type_v):
-                own = replace(base, target=target)
-            is_base = own is not None and (target, type_k, type_v) == (own.target, own.type_k, own.type_v)
-            row = replace(setup, type_k=type_k, type_v=type_v)
-            rows.append(Job(EXPERIMENT, target, row, settings, None if is_base else own))
+        own = base
+        if base is not None and not is_base_named and cache != (base.type_k, base.type_v):
+            own = replace(base, target=target)
+        is_base = own is not None and (target, cache) == (own.target, (own.type_k, own.type_v))
+        rows.append(Job(EXPERIMENT, target, setup, settings, None if is_base else own))
     used = [row.base.target for row in rows if row.base is not None]
     return [row for row in rows if row.base is not None or row.target not in used]

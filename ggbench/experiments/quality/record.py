@@ -19,15 +19,15 @@ class TextSource(Record):
     """The scored text. Results for different texts are not comparable."""
 
     name: str
-    """`pydoc_data.topics`, `wikitext-2`, or the name of a file."""
+    """`pydoc_data.topics`, or the name of a file."""
     sha256: str
     """Hash of its UTF-8 bytes."""
     n_bytes: int | None
     """None if unknown."""
     path: str = ""
-    """Absolute path; empty for a text identified by name."""
+    """Absolute path; empty for Python's manual."""
     source: str = ""
-    """Source of a text without a path: `Python 3.11.7`, or the repo `datasets/org/name`."""
+    """Source of a text without a path: `Python 3.11.7`."""
 
 
 _CHUNKS = Option("--chunks", "Score at most N chunks. Default: the whole text.", COUNT)
@@ -42,8 +42,7 @@ class QualityRequest(Settings, Record):
         str | None,
         Option(
             "--text",
-            "Text file in UTF-8, or wikitext-2 (default: Python's manual). 4.5 MiB of wikitext-2 are downloaded once; "
-            "./wikitext-2 is a local file.",
+            "Text file in UTF-8 (default: Python's manual). Published tables have wiki.test.raw of WikiText-2.",
             FieldKind(metavar="FILE"),
         ),
     ] = None
@@ -57,9 +56,7 @@ class QualityRequest(Settings, Record):
             FieldKind(metavar="QUANT"),
         ),
     ] = None
-    n_ctx: Annotated[
-        int, Option("--n-ctx", "Tokens of a chunk; the second half of each is scored.", TOKENS)
-    ] = N_CTX
+    n_ctx: Annotated[int, Option("-c", "Tokens of a chunk; the second half of each is scored.", TOKENS)] = N_CTX
 
 
 class QualitySettings(Settings, Record):
@@ -72,8 +69,6 @@ class QualitySettings(Settings, Record):
     """Maximum number of chunks to score; None for the whole text."""
     n_seqs: int = 4
     """Chunks to decode at once."""
-    base_logits: str = ""
-    """llama-perplexity's file with the base's logits to compare with; empty for none."""
 
     def __post_init__(self) -> None:
         if self.n_ctx < 4:

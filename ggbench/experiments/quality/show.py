@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from pathlib import Path
 from typing import ClassVar
 
 from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS, expected_loss
@@ -13,7 +12,6 @@ from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     Divergence,
     QualityResult,
-    QualitySettings,
     result_of,
 )
 from ggbench.models.subject import Subject
@@ -39,13 +37,12 @@ _ABOUT = (
     member("n_scored", "scored", path="result.n_scored", unit="tokens"),
     member("n_ctx", "chunk", path="result.n_ctx", unit="tokens"),
     member("base", "base", path="result.base.subject.file"),
-    member("base_logits", "base's logits", path="head.settings.base_logits"),
 )
 _PERCENTILES = (
     Figure[tuple[float, float]]("percent", "%", lambda pair: f"{pair[0]:g}"),
     Figure[tuple[float, float]]("kld", "KLD", lambda pair: pair[1], unit="nats"),
 )
-DOCUMENTS = RunDocuments("quality", compared.DOCUMENTED, "The quality of a quant.", takes_several=True)
+DOCUMENTS = RunDocuments("quality", compared.DOCUMENTED, "The quality of a quant.", several_as="quality.all")
 
 
 class QualityPresenter(Presenter):
@@ -196,11 +193,8 @@ def _is_coarse(subject: Subject, base: Subject) -> bool:
 
 
 def _base_quant(run: Run) -> str:
-    """Return the quant of the base, or the name of its file of logits."""
-    found, settings = result_of(run), run.head.settings
-    if found is not None and found.base is not None:
-        return sanitize(found.base.subject.quant)
-    return sanitize(Path(settings.base_logits).name) if isinstance(settings, QualitySettings) else ""
+    found = result_of(run)
+    return sanitize(found.base.subject.quant) if found and found.base else "its base"
 
 
 PRESENTER = QualityPresenter()
