@@ -19,7 +19,6 @@ from ggbench.machine.known_devices import recognize_device
 from ggbench.machine.records import Gpu
 from ggbench.record import Record
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
-from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB, format_bytes
 
@@ -208,8 +207,8 @@ def machine_budget(
     return _budget_here(setup, devices, reserve_bytes, bandwidth)
 
 
-def free_budget(setup: EngineConfig, reserve_bytes: int | None, projector: Projector | None = None) -> Budget:
-    """Return the memory that real allocations beside a projector may take, of GPUs only those that the engine can use.
+def free_budget(setup: EngineConfig, reserve_bytes: int | None) -> Budget:
+    """Return the memory that real allocations may take, of GPUs only those that the engine can use.
 
     To be read before a worker takes some of it; an RPC server also has one client. Raises DoesNotFit if none is left,
     and like `machine_budget`.
@@ -231,14 +230,7 @@ def free_budget(setup: EngineConfig, reserve_bytes: int | None, projector: Proje
     if not budget.held_bytes:
         hint = "lower --reserve, or close programs that use the memory"
         raise DoesNotFit(f"no {budget.place} is free", hint)
-    if projector is None:
-        return budget
-    beside = budget.beside_projector(projector)
-    if not beside.held_bytes:
-        needed, free = format_bytes(projector.needed_bytes), format_bytes(budget.held_bytes)
-        hint = "omit --mmproj, or close programs that use the memory"
-        raise DoesNotFit(f"the projector needs {needed}, but only {free} of {budget.place} are available", hint)
-    return beside
+    return budget
 
 
 def _budget_here(

@@ -9,10 +9,7 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, TimedOut
 from ggbench.engines.llama.config import LoadModel, MakeContext
-from ggbench.sizing.projectors import read_projector
 from tests.cli.conftest import FakeMachine, Run
-from tests.conftest import TINY
-from tests.fakes.projector import a_projector
 from tests.fakes.small_machine import SmallMachine
 
 EDGE = 8192
@@ -53,26 +50,9 @@ def test_a_search_ends_at_the_training_context_and_says_that_more_would_fit(
     )
     (tmp_path / "tiny.Q8_0.gguf").hardlink_to(tiny_twin)
     (tmp_path / "tiny.Q4_0.gguf").hardlink_to(tiny_twin)
-    several = " ".join(ggbench("maxctx", tmp_path, "--all", *words[2:]).out.split())
+    several = " ".join(ggbench("maxctx", tmp_path, "tiny.Q8_0.gguf", "tiny.Q4_0.gguf", *words[2:]).out.split())
     assert several.count(warning) == 1, several
     assert ggbench(*words, "-c", 6000, "--json").json["max_n_ctx"] == 5888, "an n_ctx that is asked for is the ceiling"
-
-
-def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny_twin: Path, projector: Path) -> None:
-    image = {"image_size": 28, "patch_size": 14, "embedding_length": 64, "attention.head_count": 2}
-    projector.write_bytes(a_projector(n_embd=TINY.n_embd, vision=image))
-    needed_bytes = read_projector(projector).needed_bytes
-    assert needed_bytes > 4 << 20
-    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--mmproj", projector)
-    assert ran.code == 0, ran.err
-    assert f"--mmproj {projector}" in ran.out
-    real = searching.workers[1].requests[0]
-    assert isinstance(real, LoadModel)
-    assert real.setup.memory_limit_bytes == (100 << 20) - needed_bytes
-    refused = ggbench("maxctx", tiny_twin, "--mmproj", tiny_twin)
-    assert refused.code == 5
-    assert "not a projector" in refused.err
-    assert len(searching.workers) == 2
 
 
 def test_a_draft_is_loaded_with_the_model(
@@ -102,11 +82,14 @@ def test_a_draft_is_loaded_with_the_model(
 def test_every_quant_in_one_table(ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path) -> None:
     (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
     (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")
-    ran = ggbench("maxctx", tmp_path, "--all", "--memory-limit", "100MiB", "--beyond-train")
+    ran = ggbench("maxctx", tmp_path, "q8_0", "q4_0", "--memory-limit", "100MiB", "--beyond-train")
     assert ran.code == 0, ran.err
     assert "8,192" in ran.out
     assert "q4_0" in ran.out
-    rows = {row["quant"]: row for row in ggbench("maxctx", tmp_path, "--all", "--beyond-train", "--json").json["rows"]}
+    rows = {
+        row["quant"]: row
+        for row in ggbench("maxctx", tmp_path, "q8_0", "q4_0", "--beyond-train", "--json").json["rows"]
+    }
     assert rows["q8_0"]["max_n_ctx"] == EDGE
     assert rows["q4_0"]["note"]
 
@@ -183,9 +166,11 @@ def test_a_search_that_is_too_slow_is_reported_also_when_quiet(
 def test_failures_among_several_are_reported_also_when_quiet(
     ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "tiny-q8_0.gguf").symlink_to(tiny_twin)
-    quiet = ggbench("maxctx", tmp_path, "--all", "--memory-limit", "1MiB", "--quiet")
+    names = "one-q8_0.gguf", "two-q8_0.gguf"
+    for name in names:
+        (tmp_path / name).write_bytes(tiny_twin.read_bytes())
+    quiet = ggbench("maxctx", tmp_path, *names, "--memory-limit", "1MiB", "--quiet")
     assert quiet.code == 3
-    assert [line.partition(":")[0] for line in quiet.err.splitlines()] == ["Error"]
-    assert "does not fit" in ggbench("maxctx", tmp_path, "--all", "--memory-limit", "1MiB").err
-    assert [run["state"] for run in ggbench("results", "--json").json["rows"]] == ["out_of_memory"] * 2
+    assert [line.partition(":")[0] for line in quiet.err.splitlines()] == ["Error"] * 2
+    assert "does not fit" in ggbench("maxctx", tmp_path, *names, "--memory-limit", "1MiB").err
+    assert [run["state"] for run in ggbench("results", "--json").json["rows"]] == ["out_of_memory"] * 4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from msgspec.structs import replace
 
@@ -11,7 +9,7 @@ from ggbench.commands.budget_options import BudgetOptions, find_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_searches
 from ggbench.commands.measure_options import measuring_options, timeout_option, tuned_option
-from ggbench.commands.options import MeasureRequest, field_option, option, projector_option, settings_options
+from ggbench.commands.options import MeasureRequest, field_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings
 
@@ -24,16 +22,12 @@ from ggbench.experiments.maxctx.record import MaxctxSettings
     ggbench maxctx model-q4_k_m.gguf --engine "llama-server -dev Vulkan0"
     """,
 )
-@option("--all every", "Search every quant.", is_flag=True)
 @settings_options(MaxctxSettings)
-@projector_option
 @field_option(BudgetOptions, "draft", "Load a draft model for speculative decoding as well.")
 @timeout_option("3600, as a batch at the end is slow on a CPU")
 @tuned_option
 @measuring_options(many=True, has_own_timeout=True, own_models=True, load=load_options_of_searches)
-def command(
-    every: bool, settings: MaxctxSettings, mmproj: Path | None, draft: str | None, asked: MeasureRequest
-) -> None:
+def command(settings: MaxctxSettings, draft: str | None, asked: MeasureRequest) -> None:
     """Find the largest n_ctx by real allocations, and decode at its end to prove it.
 
     The search begins near the max n_ctx of ggbench plan and narrows to 256 tokens. On a GPU, only GPU memory counts;
@@ -47,29 +41,20 @@ def command(
     server is started with each -c, and requests fill every slot of the largest to its end.
 
     --why lists every context tried, the plan with its memory and reserve, how the smallest failing n_ctx failed, and
-    the buffers. Several QUANTS (or --all) share one table; a failed one shows its reason.
+    the buffers. Several QUANTS share one table; a failed one shows its reason.
     """
     from ggbench.commands.downloads import allow_downloads
-    from ggbench.commands.measuring import make_jobs, warn_of_memory_use
+    from ggbench.commands.measuring import make_jobs
     from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.maxctx.measure import EXPERIMENT
-    from ggbench.sizing.projectors import find_projector, read_projector
 
-    if every and asked.model.quants:
-        raise UsageError(
-            f"--all and the quant {asked.model.quants[0]!r} exclude each other", "omit one of them"
-        )
-    is_sweep = every or len(asked.model.quants) > 1
-    if mmproj is not None:
-        mmproj = find_projector(mmproj, asked.model)
-        read_projector(mmproj)
-        settings = replace(settings, mmproj=str(mmproj))
     drafting = find_draft(draft, asked.setup, asked.hub)
-    jobs = make_jobs(EXPERIMENT, settings, asked, every=is_sweep)
+    jobs = make_jobs(EXPERIMENT, settings, asked, every=len(asked.model.quants) > 1)
     if drafting is not None:
         if asked.model.engine:
             raise UsageError("only llama.cpp drafts", "omit --draft")
         allow_downloads([drafting], asked.hub, asked.output)
         jobs = [replace(job, draft=drafting) for job in jobs]
-    warn_of_memory_use(asked)
-    measure_and_show(jobs, asked, is_sweep=is_sweep)
+    if asked.setup.memory_limit_bytes is None:
+        asked.output.notice("without --memory-limit a search may use nearly all free memory")
+    measure_and_show(jobs, asked)

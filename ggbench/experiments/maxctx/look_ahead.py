@@ -23,7 +23,6 @@ from ggbench.sizing.drafts import check_drafts
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.fit import Fitter, planning_ceiling
 from ggbench.sizing.plan_record import Budget
-from ggbench.sizing.projectors import Projector
 from ggbench.units import KV_CELLS, format_bytes
 
 _FIRST_STEPS = 32
@@ -53,7 +52,6 @@ def look_ahead(
     path: Path,
     setup: LlamaConfig,
     settings: MaxctxSettings,
-    projector: Projector | None = None,
     draft: ModelFile | None = None,
 ) -> LookAhead:
     """Predict by llama.cpp's allocator run dry, which takes milliseconds; a header at `path` is enough.
@@ -61,7 +59,7 @@ def look_ahead(
     `setup.n_ctx` is a ceiling. Raises SearchCancelled, UsageError for a GPU search if the cache is in main memory, and
     like `check_drafts`.
     """
-    budget = free_budget(setup, settings.reserve_bytes, projector)
+    budget = free_budget(setup, settings.reserve_bytes)
     if budget.on_gpu and not setup.kv_offload:
         raise UsageError(
             "with the KV cache in main memory a GPU does not limit the context",
@@ -97,7 +95,6 @@ def look_ahead_by_theory(
     file: ModelFile,
     setup: EngineConfig,
     settings: MaxctxSettings,
-    projector: Projector | None,
     draft: ModelFile | None,
 ) -> LookAhead:
     """Predict by weights and KV cache alone, for an engine that can size a context only by creating it; without MTP
@@ -105,7 +102,7 @@ def look_ahead_by_theory(
 
     Raises DoesNotFit, and like `check_drafts`.
     """
-    budget = free_budget(setup, settings.reserve_bytes, projector)
+    budget = free_budget(setup, settings.reserve_bytes)
     plan = _plan(file, setup, settings, budget)
     if setup.mtp or draft is not None:
         check_drafts(draft, file)
@@ -140,7 +137,6 @@ def _plan(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings, budget
         memory_source=budget.memory_source,
         reserve_bytes=budget.reserve_bytes,
         reserve_source=budget.reserve_source,
-        mmproj_bytes=budget.projector_bytes,
         gpu_processes=list_gpu_processes(gpus) if gpus else (),
         warnings=warnings,
     )

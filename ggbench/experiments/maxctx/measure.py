@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, ProveContext, check_step
 from ggbench.engines.events import Memory
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
-from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
 from ggbench.show.words import say
@@ -47,8 +46,6 @@ class MaxctxExperiment(Experiment):
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
         check_step(setup, setup.n_seq_max)
-        if isinstance(settings, MaxctxSettings) and settings.mmproj:
-            LlamaConfig.of(setup)
 
     def measure(self, session: Session) -> Measuring[Conclusion]:
         """Raises DoesNotFit, EngineFailed, Unsupported, and like `materialize`."""
@@ -79,11 +76,6 @@ class MaxctxExperiment(Experiment):
         found = [memory for memory in recording.of(Memory) if memory.n_ctx == largest and largest is not None]
         peak_bytes = super().memory(recording, result).peak_bytes
         return replace(found[-1], peak_bytes=peak_bytes) if found else Memory()
-
-    def stated(self, job: Job) -> dict[str, object]:
-        settings = job.settings
-        assert isinstance(settings, MaxctxSettings)
-        return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})
 
 
 def _edge(probes: Sequence[Probe]) -> tuple[list[Probe], int | None]:

@@ -33,8 +33,6 @@ class MaxctxSettings(Settings, Record):
     prove: Annotated[
         bool, Option("--prove/--no-prove", "Try the largest context: decode at its end.", FLAG)
     ] = True
-    mmproj: str = ""
-    """Path of a projector that will be loaded with the model; empty for none."""
 
 
 class Probe(Record):
@@ -95,8 +93,6 @@ class SearchPlan(Record, kw_only=True):
     """Why it is excluded, for display."""
     draft: str = ""
     """Name of the draft model that is loaded with the model; empty for none."""
-    mmproj_bytes: int = 0
-    """Left free for a projector, besides the reserve."""
     gpu_processes: tuple[GpuProcess, ...] = ()
     """Programs that used GPU memory before the search; empty if none did, or for a search in main memory."""
     warnings: tuple[str, ...] = ()

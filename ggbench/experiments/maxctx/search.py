@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig, EstimateMemory, ProveContext
+from ggbench.engines.contract import EstimateMemory, ProveContext
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.events import ContextProven
 from ggbench.engines.llama.config import LlamaConfig
@@ -36,7 +36,6 @@ from ggbench.runs.session import Session, made_file
 from ggbench.show.names import quant_name
 from ggbench.show.words import say
 from ggbench.sizing.fit import Bracket
-from ggbench.sizing.projectors import Projector, read_projector
 from ggbench.units import KV_CELLS, format_bytes, format_count, format_number
 
 
@@ -50,15 +49,12 @@ def search_context(session: Session) -> Measuring[Conclusion]:
 
 
 def _look_ahead(session: Session) -> Measuring[LookAhead]:
-    """Size contexts, before the file is made or downloaded if a sparse file with its header is enough for the engine.
-
-    Raises BadFile for a projector of another model.
-    """
+    """Size contexts, before the file is made or downloaded if a sparse file with its header is enough."""
     setup, settings = session.setup, session.settings(MaxctxSettings)
     if setup.unsupported(EstimateMemory):
         file = yield from session.prepare_file()
         drafting = None if session.draft is None else session.draft.header()
-        return look_ahead_by_theory(file, setup, settings, _projector(file, setup, settings), drafting)
+        return look_ahead_by_theory(file, setup, settings, drafting)
     with temporary_folder() as folder:
         if session.target.source is not None:
             file = session.target.source.header()
@@ -70,16 +66,7 @@ def _look_ahead(session: Session) -> Measuring[LookAhead]:
         config = LlamaConfig.of(setup)
         draft = None if session.draft is None else session.draft.header()
         launch = functools.partial(session.context.launch, setup, session.cancel)
-        return look_ahead(launch, file, path, config, settings, _projector(file, config, settings), draft)
-
-
-def _projector(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> Projector | None:
-    """Return the projector to leave free for; None without one. Raises BadFile for that of another model."""
-    if not settings.mmproj:
-        return None
-    projector = read_projector(Path(settings.mmproj), LlamaConfig.of(setup).flash_attn)
-    projector.check(file)
-    return projector
+        return look_ahead(launch, file, path, config, settings, draft)
 
 
 class _Search:

@@ -13,7 +13,6 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.experiments.maxctx.record import (
     MaxctxResult,
-    MaxctxSettings,
     Probe,
     context_of,
     outcome_text,
@@ -75,7 +74,9 @@ _DOCUMENTED = (
 
 class MaxctxPresenter(Presenter):
     kind = "maxctx"
-    documents = RunDocuments("maxctx", _DOCUMENTED, "A search for the largest context.", takes_several=True)
+    documents = RunDocuments(
+        "maxctx", _DOCUMENTED, "A search for the largest context.", several_as="maxctx.all"
+    )
     has_samples = False
     no_answer = "no n_ctx works"
     headline = replace(FIGURES["max_n_ctx"], header="n_ctx")
@@ -89,18 +90,18 @@ class MaxctxPresenter(Presenter):
         if found.max_n_ctx is None:
             return ""
         key = "maxctx.works" if found.verified_by_decode else "maxctx.loads"
-        slots = slots_text(run.head.setup, found.max_n_ctx)
+        slots = slots_text(run.setup, found.max_n_ctx)
         said = [say(key, n_ctx=found.max_n_ctx, slots=slots)]
         tried = [probe for probe in found.probes if probe.n_ctx == fail and not probe.is_dry]
         if tried:
-            outcome = outcome_text(tried[-1], run.head.setup.program)
+            outcome = outcome_text(tried[-1], run.setup.program)
             said.append(say("maxctx.fails", n_ctx=fail, outcome=outcome))
         return " ".join(said)
 
     def details(self, run: Run) -> Answer:
         found = context_of(run)
         why: list[Part] = [
-            _probes(found, run.head.setup.program),
+            _probes(found, run.setup.program),
             Facts(facts_of(_SEARCH, run), "Search"),
         ]
         why += memory_parts(run.memory)
@@ -126,20 +127,18 @@ class MaxctxPresenter(Presenter):
 
 def _command(run: Run) -> str:
     """Return the llama-server command with the largest context; empty without one, or with a draft that is no file."""
-    n_ctx, settings = context_of(run).max_n_ctx, run.head.settings
-    if n_ctx is None or not isinstance(run.head.setup, LlamaConfig):
+    n_ctx, more = context_of(run).max_n_ctx, list[str]()
+    if n_ctx is None or not isinstance(run.setup, LlamaConfig):
         return ""
     draft, words = list[str](), shlex.split(run.head.command)
     if "--draft" in words:
         draft = ["-md", words[words.index("--draft") + 1]]
         if not draft[1].endswith(".gguf"):
             return ""
-    projector = isinstance(settings, MaxctxSettings) and settings.mmproj
-    more = ["--mmproj", projector] if projector else []
-    limit_bytes = run.head.setup.memory_limit_bytes
+    limit_bytes = run.setup.memory_limit_bytes
     if limit_bytes is not None and limit_bytes < CACHE_RAM_BYTES and not run.memory.weights_on_gpu:
-        more += ["--cache-ram", "0"]
-    return server_line(run, replace(run.head.setup, n_ctx=n_ctx), *more, draft=draft)
+        more = ["--cache-ram", "0"]
+    return server_line(run, replace(run.setup, n_ctx=n_ctx), *more, draft=draft)
 
 
 def _effort(run: Run, found: MaxctxResult) -> list[str]:
