@@ -19,8 +19,6 @@ _SIZE_UNITS = {
     "g": GIB, "gib": GIB, "gb": 10**9,
     "t": 1 << 40, "tib": 1 << 40, "tb": 10**12,
 }  # fmt: skip
-_DECIMAL = {"kb": 1, "mb": 2, "gb": 3, "tb": 4}
-"""Exponents of 1000."""
 _FLOPS = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([gtp])flops?(?:/s)?\s*", re.IGNORECASE)
 _THOUSANDS = {"g": 3, "t": 4, "p": 5}
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?(?:i?b)?|[kmgtKMGT]?(?:i?B)?)(/s|(?<=B)ps)?\s*")
@@ -78,9 +76,9 @@ def parse_size(text: str) -> int:
     return n_bytes * MIB
 
 
-def parse_bandwidth(text: str, *, binary: bool = False) -> float:
-    """Parse a bandwidth in bytes per second, `1008GB/s` or `80GiB/s`; `binary` reads GB as 2^30. Raises UsageError."""
-    return _parse(text, per_second=True, accepted="a bandwidth such as 1008GB/s or 80GiB/s", binary=binary)
+def parse_bandwidth(text: str) -> float:
+    """Parse a bandwidth in bytes per second, `1008GB/s` or `80GiB/s`. Raises UsageError."""
+    return _parse(text, per_second=True, accepted="a bandwidth such as 1008GB/s or 80GiB/s")
 
 
 def parse_compute(text: str) -> float:
@@ -92,13 +90,11 @@ def parse_compute(text: str) -> float:
     return _in_range(text, float(match[1]) * 1024.0 ** _THOUSANDS[match[2].lower()], accepted)
 
 
-def _parse(text: str, *, per_second: bool, accepted: str, binary: bool = False) -> float:
+def _parse(text: str, *, per_second: bool, accepted: str) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None or bool(match[3]) != per_second:
         raise UsageError(f"{text!r} is not {accepted}", "GiB is 2^30 bytes, GB is 10^9; Gb and gbps are bits")
-    unit = match[2].lower()
-    value = float(match[1]) * (1024 ** _DECIMAL[unit] if binary and unit in _DECIMAL else _SIZE_UNITS[unit])
-    return _in_range(text, value, accepted)
+    return _in_range(text, float(match[1]) * _SIZE_UNITS[match[2].lower()], accepted)
 
 
 def _in_range(text: str, value: float, accepted: str) -> float:

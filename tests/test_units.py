@@ -165,8 +165,7 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 
 def test_binary_units_are_the_articles() -> None:
-    assert parse_bandwidth("1008GB/s", binary=True) == 1008 * 2**30
-    assert parse_bandwidth("1008GiB/s", binary=True) == parse_bandwidth("1008GiB/s") == 1008 * 2**30
+    assert parse_bandwidth("1008GiB/s") == 1008 * 2**30
     assert format_bandwidth(1008 * 2**30, binary=True) == "1008 GB/s"
     assert format_compute(82.58 * 2**40) == "82.58 TFLOPS"
     assert format_compute(None) == "—"

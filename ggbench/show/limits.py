@@ -53,7 +53,6 @@ _number = partial(format_number, digits=4)
 
 SCHEME_FIGURES: Sequence[Figure[SchemeLimits]] = (
     member("scheme", "scheme"),
-    member("batch_size", "batch"),
     member("bpw", "BPW", format_number, "weights.bpw", priority=5),
     member(
         "resident_bytes",
@@ -68,7 +67,7 @@ SCHEME_FIGURES: Sequence[Figure[SchemeLimits]] = (
         "fits",
         lambda row: 0 if row.fits is False else row.max_n_ctx,
         unit="tokens",
-        meaning="Tokens per sequence, without reserve and compute buffers; 0 if the weights alone do not fit.",
+        meaning="Tokens, without reserve and compute buffers; 0 if the weights alone do not fit.",
     ),
     member(
         "w_before",
@@ -98,7 +97,7 @@ def limits_answer(
         *facts_of(_HARDWARE, hardware),
         *facts_of(_COUNTS, count_parameters(counted.file)),
         *facts_of(_CACHE, kv),
-        *((name, say(f"limits.{name}")) for name in ("line", "batch")),
+        ("line", say("limits.line")),
         (
             "copies",
             say("limits.copies")
@@ -133,10 +132,10 @@ def _verdict(model: str, hardware: Hardware, rows: Sequence[SchemeLimits]) -> st
 
 
 def _shown(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:
-    """Return the figures without the batch size if it is 1, and without those of a break if there is none."""
-    unused = {"batch_size": all(row.batch_size == 1 for row in rows)}
-    unused |= {key: not any(row.line and row.line.breaks for row in rows) for key in ("w_before", "w_break")}
-    return [figure for figure in SCHEME_FIGURES if not unused.get(figure.key)]
+    """Return the figures, without those of a break if there is none."""
+    if any(row.line and row.line.breaks for row in rows):
+        return [*SCHEME_FIGURES]
+    return [figure for figure in SCHEME_FIGURES if figure.key not in ("w_before", "w_break")]
 
 
 _HARDWARE: Sequence[Figure[Hardware]] = (
@@ -199,7 +198,7 @@ def knees_text(curve: PrefillLimit | None) -> str:
 _SCHEME = figures_type(
     "Scheme",
     SCHEME_FIGURES,
-    "Limits of one weight and KV type at one batch size.",
+    "Limits of one weight and KV type.",
     {
         "weights": str,
         "read_bytes": float,
@@ -249,6 +248,6 @@ def _scheme_values(row: SchemeLimits) -> dict[str, object]:
     curve = row.prefill
     return figure_values(SCHEME_FIGURES, row) | {
         "weights": row.weights.name,
-        "read_bytes": row.weights.read_bytes(row.batch_size),
+        "read_bytes": row.weights.read_bytes(),
         "knees": curve and curve.knees(),
     }

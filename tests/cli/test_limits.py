@@ -7,7 +7,7 @@ import pytest
 from ggbench.machine import gpus
 from tests.cli.conftest import Run
 
-CARD = ("--gpu", "rtx-4090", "--vram", "24GiB")
+CARD = ("--gpu", "24GiB@1008GB/s", "--compute", "82.58TFLOPS")
 
 
 def test_the_articles_numbers_are_in_the_json(ggbench: Run) -> None:
@@ -24,17 +24,11 @@ def test_the_articles_numbers_are_in_the_json(ggbench: Run) -> None:
     assert document["parameters"]["active"] / document["convention"]["giga"] == pytest.approx(6.61, abs=0.005)
 
 
-def test_figures_given_by_hand_are_those_of_the_gpu(ggbench: Run) -> None:
-    given = ("--vram", "24GiB", "--bandwidth", "1008GB/s", "--compute", "82.58TFLOPS")
-    named = ggbench("limits", "qwen1.5-7b", *CARD, "--json").json
-    assert ggbench("limits", "qwen1.5-7b", *given, "--json").json["rows"] == named["rows"]
-
-
 def test_a_file_is_counted_by_its_own_bytes(ggbench: Run, tiny_twin: Path) -> None:
-    (row,) = ggbench("limits", tiny_twin, "--vram", "1GiB", "--json").json["rows"]
+    (row,) = ggbench("limits", tiny_twin, "--gpu", "1GiB", "--json").json["rows"]
     assert (row["weights"], row["scheme"]) == ("q8_0", "q8_0 kv16")
     assert row["bpw"] == pytest.approx(8.5, abs=0.1)
-    (row,) = ggbench("limits", tiny_twin, "w4", "--vram", "1GiB", "-ctk", "q8_0", "-ctv", "q8_0", "--json").json["rows"]
+    (row,) = ggbench("limits", tiny_twin, "w4", "--gpu", "1GiB", "-ctk", "q8_0", "-ctv", "q8_0", "--json").json["rows"]
     assert row["scheme"] == "w4kv-q8_0"
 
 
@@ -52,8 +46,8 @@ def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: 
     ("args", "what"),
     [
         (("--gpu", "rtx-4091"), "did you mean rtx-4090"), (("--gpu", "rtx-3090x2"), "of one GPU"),
-        (("--vram", "99999999TiB"), "out of range"),
-        (("--bandwidth", "1008GB"), "a bandwidth such as 1008GB/s"), (("--batch", "0"), "whole numbers from 1"),
+        (("--gpu", "99999999TiB"), "none of the"),
+        (("--gpu", "24GiB@1008GB"), "a bandwidth such as 1008GB/s"),
         (("--compute", "82.58"), "a compute rate such as 82.58TFLOPS"), (("w0",), "above 0 and up to 64"),
     ],
 )  # fmt: skip

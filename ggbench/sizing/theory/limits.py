@@ -36,9 +36,9 @@ class Bound(enum.StrEnum):
 
 
 class PrefillLimit(Record):
-    """Minimum time [ms] to process prompts of up to `longest` tokens, `batch_size` of them together.
+    """Minimum time [ms] to process a prompt of up to `longest` tokens.
 
-    latency(n) = max(read(n), compute(n)), with, for one sequence:
+    latency(n) = max(read(n), compute(n)), with:
 
         read(n)    = (weight bytes + n * (n + 1) / 2 * KV bytes per token) / bandwidth
         compute(n) = 2 * (layer params * n + lm_head params + attention over n * (n + 1) / 2 pairs) / compute rate
@@ -51,19 +51,18 @@ class PrefillLimit(Record):
     bandwidth_bytes_per_s: float
     compute_flop_per_s: float
     longest: int
-    batch_size: int = 1
 
     def weights_ms(self, n: float) -> float:
-        return self.weights.read_bytes(n * self.batch_size) / self.bandwidth_bytes_per_s * 1e3
+        return self.weights.read_bytes(n) / self.bandwidth_bytes_per_s * 1e3
 
     def kv_ms(self, n: float) -> float:
         """Return the time to read the KV cache, each token reading all positions up to its own."""
-        return self.batch_size * self.kv.prefill_bytes(n) / self.bandwidth_bytes_per_s * 1e3
+        return self.kv.prefill_bytes(n) / self.bandwidth_bytes_per_s * 1e3
 
     def compute_ms(self, n: float) -> float:
         parameters = self.weights.parameters
         flop = 2.0 * (parameters.layers_active * n + parameters.lm_head) + self.kv.prefill_flop(n)
-        return self.batch_size * flop / self.compute_flop_per_s * 1e3
+        return flop / self.compute_flop_per_s * 1e3
 
     def read_ms(self, n: float) -> float:
         return self.weights_ms(n) + self.kv_ms(n)
@@ -96,19 +95,18 @@ class PrefillLimit(Record):
 
 
 class SchemeLimits(Record):
-    """Limits of one weight and KV type at one batch size; None if the hardware parameter is unknown."""
+    """Limits of one weight and KV type; None if the hardware parameter is unknown."""
 
     weights: Weights
     kv: KvCache
-    batch_size: int
     max_n_ctx: int | None
-    """Tokens per sequence; also None if the weights alone do not fit."""
+    """Also None if the weights alone do not fit."""
     fits: bool | None
-    """Whether the weights and one token of each sequence fit."""
+    """Whether the weights and one token fit."""
     line: LatencyLine | None
     """W and B of decoding."""
     tok_s: tuple[float, ...]
-    """Throughput over all sequences of the batch, at `DECODE_POSITIONS`; empty if unknown."""
+    """Speed at `DECODE_POSITIONS`; empty if unknown."""
     prefill: PrefillLimit | None
 
     @property
@@ -120,36 +118,29 @@ class SchemeLimits(Record):
 
 
 def model_limits(
-    weights: Sequence[Weights], kv: KvCache, hardware: Hardware, longest: int, batch_sizes: Sequence[int] = (1,)
+    weights: Sequence[Weights], kv: KvCache, hardware: Hardware, longest: int
 ) -> tuple[SchemeLimits, ...]:
-    return tuple(
-        _scheme_limits(scheme, kv, hardware, longest, batch_size)
-        for scheme in weights
-        for batch_size in batch_sizes
-    )
+    return tuple(_scheme_limits(scheme, kv, hardware, longest) for scheme in weights)
 
 
-def _scheme_limits(
-    weights: Weights, kv: KvCache, hardware: Hardware, longest: int, batch_size: int
-) -> SchemeLimits:
+def _scheme_limits(weights: Weights, kv: KvCache, hardware: Hardware, longest: int) -> SchemeLimits:
     bandwidth, memory, compute = (
         hardware.bandwidth_bytes_per_s,
         hardware.memory_bytes,
         hardware.compute_flop_per_s,
     )
-    max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
+    max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv)
     line = prefill = None
     tok_s: tuple[float, ...] = ()
     if bandwidth is not None:
-        line = decode_line(weights, kv, bandwidth, batch_size)
-        steps = (decode_latency_ms(weights, kv, bandwidth, compute, n, batch_size) for n in DECODE_POSITIONS)
-        tok_s = tuple(batch_size * 1e3 / step_ms for step_ms in steps)
+        line = decode_line(weights, kv, bandwidth)
+        steps = (decode_latency_ms(weights, kv, bandwidth, compute, n) for n in DECODE_POSITIONS)
+        tok_s = tuple(1e3 / step_ms for step_ms in steps)
         if compute is not None:
-            prefill = PrefillLimit(weights, kv, bandwidth, compute, longest, batch_size)
+            prefill = PrefillLimit(weights, kv, bandwidth, compute, longest)
     return SchemeLimits(
         weights=weights,
         kv=kv,
-        batch_size=batch_size,
         max_n_ctx=max_n_ctx or None,
         fits=None if memory is None else bool(max_n_ctx),
         line=line,
@@ -158,14 +149,14 @@ def _scheme_limits(
     )
 
 
-def n_ctx_that_fits(memory_bytes: float, weights: Weights, kv: KvCache, batch_size: int = 1) -> int | None:
-    """Return the context length that each of `batch_size` sequences can have; None if the weights alone do not fit.
+def n_ctx_that_fits(memory_bytes: float, weights: Weights, kv: KvCache) -> int | None:
+    """Return the context length that fits; None if the weights alone do not fit.
 
-    Source: the article, sections 3.3, 5.1 and 5.2.3. The embedding table is not counted, since llama.cpp keeps it in
+    Source: the article, sections 3.3 and 5.2.3. The embedding table is not counted, since llama.cpp keeps it in
     main memory. Compute buffers are not counted either, so the context that actually fits is shorter.
     """
     left_bytes = memory_bytes - weights.resident_bytes
-    return kv.n_that_fit(left_bytes / batch_size) if left_bytes >= 0 else None
+    return kv.n_that_fit(left_bytes) if left_bytes >= 0 else None
 
 
 def decode_limit(
@@ -213,16 +204,15 @@ def decode_latency_ms(
     bandwidth_bytes_per_s: float,
     compute_flop_per_s: float | None,
     n: float,
-    batch_size: int = 1,
 ) -> float:
     """Return the larger of read time and compute time [ms]; the read time if the compute rate is unknown.
 
     A step computes two operations for each active parameter, and attention (section 4.4).
     """
-    read_ms = decode_read_ms(weights, kv, bandwidth_bytes_per_s, n, batch_size)
+    read_ms = decode_read_ms(weights, kv, bandwidth_bytes_per_s, n)
     if compute_flop_per_s is None:
         return read_ms
-    flop = batch_size * (2 * weights.parameters.active + kv.attention_flop(n))
+    flop = 2 * weights.parameters.active + kv.attention_flop(n)
     return max(read_ms, flop / compute_flop_per_s * 1e3)
 
 

@@ -16,10 +16,8 @@ from ggbench.sizing.theory.limits import (
     decode_latency_ms,
     decode_limit,
     decode_line,
-    decode_read_ms,
     hardware_of,
     model_limits,
-    n_ctx_that_fits,
 )
 from ggbench.sizing.theory.weights import count_parameters, file_weights, uniform_weights
 from ggbench.stats.decode_timing import Bandwidth, Break
@@ -81,11 +79,6 @@ def test_a_batch_reads_the_weights_once_and_kv_for_each() -> None:
     assert eight.w_tokens_per_ms == pytest.approx(one.w_tokens_per_ms / 8)
     kv_ms = kv.bytes_per_token / BANDWIDTH * 1e3
     assert eight.b_ms - one.b_ms == pytest.approx(7 * kv_ms)
-    alone = n_ctx_that_fits(24 << 30, weights, kv)
-    shared = n_ctx_that_fits(24 << 30, weights, kv, batch_size=8)
-    assert alone is not None and shared == alone // 8
-    # A large batch computes for longer than it reads.
-    assert decode_latency_ms(weights, kv, BANDWIDTH, COMPUTE, 1, 4096) > decode_read_ms(weights, kv, BANDWIDTH, 1, 4096)
 
 
 def test_windows_bound_what_a_token_reads() -> None:
