@@ -122,10 +122,9 @@ def cells() -> Iterator[Cell]:
     for row in load_published():
         if row.source != "article" or row.table not in ("6.3.1", "6.3.3", "6.3.4") or row.system not in CELLS:
             continue
-        if row.file_size_gb is not None:
-            yield _cell(row, "file", row.file_size_gb)
-        if row.memory_gb is not None:
-            yield _cell(row, "memory", row.memory_gb)
+        for what, column in (("file", "file_size_gb"), ("memory", "memory_gb")):
+            if column in row.figures:
+                yield _cell(row, what, row.figures[column])
 
 
 def _cell(row: PublishedRow, what: str, published: PublishedFigure) -> Cell:

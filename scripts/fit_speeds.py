@@ -168,7 +168,7 @@ def fitted(rows: Sequence[Row]) -> SpeedFit:
 def decode_rows() -> list[Row]:
     """Return the rows of decoding on known devices and CPUs, if the bandwidths of the memories are known."""
     found = []
-    for row, device, shape in _usable(lambda row: row.is_decode):
+    for row, device, shape in _usable(lambda row: row.test.startswith("tg")):
         position = row.n_depth + int(row.test[2:] or 128) / 2
         on_host, n_crossed = _host_share(row, shape), _n_crossed(row, shape)
         of_experts = (shape.expert_read_bytes or 0.0) * n_crossed / shape.n_layer
@@ -356,7 +356,7 @@ def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
     alike: dict[tuple[object, ...], list[Row]] = {}
     for row in (each for each in rows if not each.is_split):
         each = row.published
-        test = "decode" if each.is_decode else each.test
+        test = "decode" if each.test.startswith("tg") else each.test
         same = (
             row.device,
             each.count,

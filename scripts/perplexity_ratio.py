@@ -14,7 +14,7 @@ def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
     Computed from the first of these that is printed: the ratio, the difference, the base in the same table if no
     divergence is, which tells more.
     """
-    ppl, ratio, difference = row.perplexity, row.ppl_ratio, row.ppl_difference
+    ppl, ratio, difference = (row.figures.get(name) for name in ("perplexity", "ppl_ratio", "ppl_difference"))
     if ppl is None or ppl.value is None:
         return None
     if ratio is not None and ratio.value is not None:
@@ -22,7 +22,7 @@ def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
     if difference is not None and difference.value is not None:
         return math.log(ppl.value / (ppl.value - difference.value)), None
     base = _bases().get((row.source, row.table, row.model))
-    return None if base is None or is_base(row) or row.kld is not None else (math.log(ppl.value / base), None)
+    return None if base is None or is_base(row) or "kld" in row.figures else (math.log(ppl.value / base), None)
 
 
 def is_base(row: PublishedRow) -> bool:
@@ -34,7 +34,7 @@ def is_base(row: PublishedRow) -> bool:
 def _bases() -> dict[tuple[str, str, str], float]:
     """Return the perplexities of the models that others are compared with, by source, table and model."""
     return {
-        (row.source, row.table, row.model): row.perplexity.value
+        (row.source, row.table, row.model): ppl.value
         for row in load_published()
-        if is_base(row) and row.perplexity is not None and row.perplexity.value
+        if is_base(row) and (ppl := row.figures.get("perplexity")) and ppl.value
     }

@@ -46,12 +46,12 @@ def problem_of(row: BenchedRow) -> str:
         return f"{row.quant} is no quant of llama.cpp"
     device = _known(row.device)
     together = row.count if row.split_mode in ("row", "tensor") else 1
-    if row.is_decode and row.weight_bytes:
+    if row.test.startswith("tg") and row.weight_bytes:
         least = row.weight_bytes * _least_share(row) * row.tok_s
         limit = device.bandwidth_gb_s * 1e9 * together if device else _FASTEST_BYTES_S * together
         if least > limit:
             return f"{row.tok_s:g} tok/s would read at least {least / 1e9:,.0f} GB/s of {limit / 1e9:,.0f} GB/s"
-    if not row.is_decode and row.n_params and device and device.fp16_matrix_tflops:
+    if not row.test.startswith("tg") and row.n_params and device and device.fp16_matrix_tflops:
         flops = 2 * row.n_params * _active_share(row) * row.tok_s
         limit = 4e12 * device.fp16_matrix_tflops * row.count
         if flops > limit:

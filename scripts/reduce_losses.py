@@ -79,10 +79,8 @@ class Observation(NamedTuple):
 @functools.cache
 def bits_of(plain: str) -> float:
     """Return the bits per weight of a quant, in Llama 3.1 8B (llama.cpp, tools/quantize/README.md)."""
-    rows = (
-        row for row in load_published() if row.quant == plain and row.source == "llama.cpp-quantize" and row.bpw
-    )
-    found = next((row.bpw.value for row in rows if row.bpw), None)
+    rows = (row for row in load_published() if row.quant == plain and row.source == "llama.cpp-quantize")
+    found = next((row.figures["bpw"].value for row in rows if "bpw" in row.figures), None)
     return BITS[plain] if found is None else found
 
 
@@ -102,6 +100,11 @@ def billions_of(row: PublishedRow) -> float:
     return float(re.match(r"[\d.]+", row.size)[0])  # type: ignore[index]
 
 
+def kld_of(row: PublishedRow) -> float | None:
+    found = row.figures.get("kld")
+    return None if found is None else found.value
+
+
 def weight_rows() -> list[PublishedRow]:
     """Return the rows of quantized weights."""
     return [row for row in load_published() if row.quant in QUANTS and row.type_k is None and not is_base(row)]
@@ -111,25 +114,19 @@ def cache_rows() -> list[PublishedRow]:
     """Return the rows of a cache of one type, rotated or at least not known not to be, of llama.cpp itself."""
     rows = (row for row in load_published() if row.type_k in KV_BITS and row.type_k == row.type_v)
     remarks = {None, "rotated"}
-    return [
-        row
-        for row in rows
-        if row.kld and row.kld.value and row.remark in remarks and not row.table.startswith(FORK)
-    ]
+    return [row for row in rows if kld_of(row) and row.remark in remarks and not row.table.startswith(FORK)]
 
 
 def observations(rows: Sequence[PublishedRow]) -> list[Observation]:
     """Return the divergences, and the telling ratios of perplexities of models and quants without one."""
-    with_kld = {(row.model, row.quant) for row in rows if row.kld and row.kld.value}
+    with_kld = {(row.model, row.quant) for row in rows if kld_of(row)}
     found = []
     for row in rows:
         text = f"{place_of(row)} {row.model} {row.text} {row.n_ctx}"
         ratio = ln_ppl_ratio(row)
-        if row.kld and row.kld.value:
+        if kld := kld_of(row):
             found.append(
-                Observation(
-                    kind_of(row.model, row.quant or "", billions_of(row), text), math.log(row.kld.value)
-                )
+                Observation(kind_of(row.model, row.quant or "", billions_of(row), text), math.log(kld))
             )
         elif (row.model, row.quant) not in with_kld and ratio and ratio[0] >= TELLING_NATS:
             kind = kind_of(row.model, row.quant or "", billions_of(row), text, by_perplexity=True)
@@ -253,7 +250,9 @@ def names_of(model: str, rows: Sequence[PublishedRow]) -> Iterator[str]:
     if known is not None and known.repo:
         yield known.repo.rpartition("/")[2].lower().removesuffix("-gguf")
     yield from (
-        f"{model}-{row.variant.lower()}" for row in rows if row.model == model and row.variant and row.kld
+        f"{model}-{row.variant.lower()}"
+        for row in rows
+        if row.model == model and row.variant and "kld" in row.figures
     )
 
 
@@ -266,14 +265,14 @@ def own_cells(rows: Sequence[PublishedRow], spreads: Mapping[str, float]) -> dic
     """Return what divergences of a model's own rows state by quant, and how many rows of which text and document."""
     found: dict[str, list[PublishedRow]] = defaultdict(list)
     for row in rows:
-        if row.quant and row.kld and row.kld.value:
+        if row.quant and kld_of(row):
             found[row.quant].append(row)
     return {quant: _own_cell(own, spreads) for quant, own in found.items()}
 
 
 def _own_cell(rows: Sequence[PublishedRow], spreads: Mapping[str, float]) -> tuple[Estimate, str]:
     places = [f"{place_of(row)}, {_text_of(row)}" for row in rows]
-    values = [row.kld.value for row in rows if row.kld and row.kld.value]
+    values = [*filter(None, map(kld_of, rows))]
     return of_rows(values, len(set(places)), spreads), _rows_of(places)
 
 
@@ -322,8 +321,8 @@ class CachePlace(NamedTuple):
 def cache_places(rows: Iterable[PublishedRow]) -> list[CachePlace]:
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for row in rows:
-        if row.kld and row.kld.value and row.type_k:
-            found[row.model, f"{place_of(row)}, {_text_of(row)}"][row.type_k] = row.kld.value
+        if (kld := kld_of(row)) and row.type_k:
+            found[row.model, f"{place_of(row)}, {_text_of(row)}"][row.type_k] = kld
     return [CachePlace(model, place, nats) for (model, place), nats in found.items()]
 
 

@@ -35,11 +35,6 @@ ACCEPTANCE = "acceptance"
 @option("--device", "GPU: a100, rtx-4090, rx-7900-xtx or m2-ultra.", metavar="NAME")
 @option("--quant", "Quant, e.g. q4_k_m, gptq-int4, awq or bf16.", metavar="NAME")
 @option(
-    "--metric",
-    "Only rows with tok_s, memory_gb, perplexity or kld. Also w_tokens_per_ms, max_n_ctx.",
-    metavar="NAME",
-)
-@option(
     "--source",
     "Only this document's rows, or llama-bench; acceptance has drafts'. Without options, they are listed.",
     metavar="ID",
@@ -66,12 +61,10 @@ def command(
     rows, benches = _selected(filters)
     from ggbench.show.published import PUBLISHED, published_answer, published_record, sources_answer
 
-    if output.as_json:
-        output.record(PUBLISHED, published_record(rows, benches))
-    elif not selections:
-        output.answer(sources_answer(load_sources(), benches))
-    else:
-        output.answer(published_answer(rows, benches, (filters["metric"] or "").lower().replace("-", "_")))
+    answer = sources_answer(load_sources(), benches)
+    if selections:
+        answer = published_answer(rows, benches)
+    output.either(PUBLISHED, published_record(rows, benches), answer)
 
 
 def _list_acceptances(output: Output, selections: Sequence[object]) -> None:
@@ -84,10 +77,7 @@ def _list_acceptances(output: Output, selections: Sequence[object]) -> None:
             f"--source {ACCEPTANCE} lists all of its rows", "add nothing but --json, --md or --why"
         )
     rows = load_acceptances()
-    if output.as_json:
-        output.record(PUBLISHED, published_record((), (), rows))
-    else:
-        output.answer(acceptances_answer(rows))
+    output.either(PUBLISHED, published_record((), (), rows), acceptances_answer(rows))
 
 
 _Rows = tuple[PublishedRow, ...]

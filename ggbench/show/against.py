@@ -69,8 +69,7 @@ class Beside(Record):
             return []
         rows = [AgainstRow("yours", self.quant, self.own)]
         for each in self.near:
-            stated = {key: getattr(each.row, key) for key in self.own}
-            texts = {key: figure.printed for key, figure in stated.items() if figure is not None}
+            texts = {key: figure.printed for key, figure in each.row.figures.items() if key in self.own}
             rows.append(AgainstRow(self.name(each.row), each.row.quant or UNKNOWN, texts))
         return [Table(_FIGURES, rows, self.title), Facts([("yours", self.note), *_differences(self)])]
 

@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from ggbench.expect.drafts import AcceptanceRow, acceptance_of_rows
-from ggbench.models.published import METRICS, PublishedDocument, PublishedRow, load_sources
+from ggbench.models.published import PublishedDocument, PublishedRow, load_sources
 from ggbench.models.published.benches import BenchedRow, BenchSource, load_bench_sources
 from ggbench.record import Record
 from ggbench.show.answer import Answer, Facts, Part, Table
@@ -23,16 +21,25 @@ from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize, shorten
 from ggbench.units import counted, format_number, format_percent
 
+
+def _metric(rank: int, key: str, header: str, unit: str) -> Figure[PublishedRow]:
+    def printed(row: PublishedRow) -> str | None:
+        found = row.figures.get(key)
+        return None if found is None else sanitize(found.printed)
+
+    return Figure(key, header, printed, unit=unit, priority=rank // 4)
+
+
 METRIC_FIGURES: Mapping[str, Figure[PublishedRow]] = {
-    key: member(key, header, sanitize, f"{key}.printed", unit=unit) for key, header, unit in (
+    each[0]: _metric(rank, *each) for rank, each in enumerate((
         ("tok_s", "speed", "tok/s"), ("throughput_tok_s", "throughput", "tok/s"), ("memory_gb", "memory", "GB"),
         ("bpw", "BPW", "bits"), ("prefill_ms", "prefill", "ms"), ("w_tokens_per_ms", "W", "tokens/ms"),
         ("b_ms", "B", "ms"), ("b_w16_ms", "B as w16", "ms"), ("prefill_tok_s", "prompt", "tok/s"),
         ("kld", "KLD", "nats"), ("perplexity", "PPL", ""), ("ppl_ratio", "PPL", "of base"),
         ("same_top_percent", "same top", "%"), ("max_n_ctx", "longest", "tokens"),
-    )
+    ))
 }  # fmt: skip
-"""The metrics of tables, as printed; `--json` has all."""
+"""The metrics of tables in order of importance, as printed; `--json` has all."""
 _ROWS_IN_A_LIST = 25
 _WIDEST_TITLE = 60
 
@@ -71,12 +78,12 @@ _BENCHED: Sequence[Figure[BenchedRow]] = (
 )
 
 
-def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow], metric: str) -> Answer:
-    """Return the first rows, with the metric asked for before the others; `--why` has all, and their sources."""
+def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]) -> Answer:
+    """Return the first rows; `--why` has all, and their sources."""
     if not (rows or benches):
         return Answer(say("published.none"))
     most = _ROWS_IN_A_LIST // (2 if rows and benches else 1)
-    figures = (*_CONDITIONS, *_metrics(metric))
+    figures = (*_CONDITIONS, *METRIC_FIGURES.values())
     documents, places = _cited(rows, benches)
     n_rows, n_sources = len(rows) + len(benches), len(documents) + len(places)
     hidden = n_rows - len(rows[:most]) - len(benches[:most])
@@ -93,13 +100,6 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
         Facts(_remarks(rows)),
     ]
     return Answer(text, "", parts, [more], why)
-
-
-def _metrics(asked: str) -> list[Figure[PublishedRow]]:
-    """Return the metrics in order of importance, with the one asked for first."""
-    others = [each for each in METRIC_FIGURES.values() if each.key != asked]
-    found = [replace(each, priority=rank // 4) for rank, each in enumerate(others)]
-    return [member(asked, asked, sanitize, f"{asked}.printed"), *found] if asked in METRICS else found
 
 
 def _sources(

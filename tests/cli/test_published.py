@@ -13,16 +13,16 @@ def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
     assert document["schema"] == "ggbench.published/2"
     assert len(document["rows"]) == 27
     assert {row["setting"] is not None for row in document["rows"]} == {True}
-    assert {(row["memory_gb"]["printed"], row["memory_gb"]["value"]) for row in document["rows"]} == {
-        ("not reported", None)
-    }
+    assert {
+        (row["figures"]["memory_gb"]["printed"], row["figures"]["memory_gb"]["value"]) for row in document["rows"]
+    } == {("not reported", None)}
     assert [source["id"] for source in document["sources"]] == ["qwen2.5-speed"]
 
 
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("qwen2.5-8b",), "qwen2.5-7b"), (("--metric", "speed"), "tok_s"),
+        (("qwen2.5-8b",), "qwen2.5-7b"), (("--device", "rtx-4091"), "rtx-4090"),
     ],
 )  # fmt: skip
 def test_an_error_on_an_unknown_published_name_lists_the_known_ones(
@@ -38,7 +38,7 @@ def test_measured_rows_stand_against_published_ones(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
     model = shutil.copy(tiny_twin, tmp_path / "qwen1_5-7b-chat-q8_0.gguf")
-    (row,) = ggbench("bench", model, "-n", "300", "--against", "published", "--json").json["rows"]
+    row = ggbench("bench", model, "-n", "300", "--against", "published", "--json").json
     assert row["against"][0]["row"]["system"] == "llama.cpp"
     assert "tokens generated 10000, not 300" in row["against"][0]["differences"]
     shown = ggbench("results", "show", "1", "--against", "published", "--json").json
@@ -50,9 +50,9 @@ def test_measured_rows_stand_against_published_ones(
 def test_published_errors_are_columns(ggbench: Run) -> None:
     args = ("published", "llama-3-8b", "--quant", "q4_k_m")
     row = ggbench(*args, "--json").json["rows"][1]
-    assert (row["perplexity"]["value"], row["perplexity"]["error"]) == (6.407115, 0.039119)
+    assert (row["figures"]["perplexity"]["value"], row["figures"]["perplexity"]["error"]) == (6.407115, 0.039119)
     assert (row["text"], row["n_ctx"], row["base"], row["imatrix"]) == ("wikitext-2", 512, "f16", None)
-    assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
+    assert "± 0.000238" in ggbench(*args).out
     assert "0.031273" in ggbench(*args).out and "llama-bench" in ggbench("published").out
     assert ggbench("published", "llama-3-8b", "--quant", "awq").out.startswith("No published row")
 
@@ -60,7 +60,7 @@ def test_published_errors_are_columns(ggbench: Run) -> None:
 def test_losses_of_a_quantized_cache_name_its_types_and_their_address(ggbench: Run) -> None:
     args = ("published", "--source", "kv-cache-loss", "gemma-4-26b-a4b")
     rows = ggbench(*args, "--json").json["rows"]
-    cache = {(row["type_k"], row["remark"]): row["kld"]["value"] for row in rows}
+    cache = {(row["type_k"], row["remark"]): row["figures"]["kld"]["value"] for row in rows}
     assert cache["q8_0", "before rotation"] == 0.5783 and cache["q4_0", "rotated"] == 1.088
     assert "localbench.substack.com/p/kv-cache-quantization-benchmark" in "".join(ggbench(*args, "--why").out.split())
 

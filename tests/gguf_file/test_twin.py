@@ -70,9 +70,9 @@ def test_bpw_of_every_quant_is_that_of_the_published_table(size: str) -> None:
 def test_bpw_of_every_quant_of_llama_3_1_8b_is_that_of_llama_cpps_table() -> None:
     """Its IQ4_XS and IQ4_NL were made without an importance matrix; published ones, and so twins, are with one."""
     published = {
-        row.quant: row.bpw.value
+        row.quant: row.figures["bpw"].value
         for row in load_published()
-        if row.system == "llama.cpp" and row.model == "llama-3.1-8b" and row.quant and row.bpw
+        if row.system == "llama.cpp" and row.model == "llama-3.1-8b" and row.quant and "bpw" in row.figures
     }
     assert len(published) == 24
     plans = plan_twin(load_catalog().model("llama-3.1-8b").hyper, list(published), name="llama-3.1-8b")

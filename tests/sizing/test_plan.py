@@ -46,7 +46,7 @@ def article_cells(table: str, field: str) -> Cells:
     """The numbers that llama.cpp had in a table of the article, by model and quant."""
 
     def figure(row: PublishedRow) -> PublishedFigure | None:
-        found: PublishedFigure | None = getattr(row, field)
+        found = row.figures.get(field)
         return found if row.source == "article" and row.system == "llama.cpp" and row.table == table else None
 
     rows = ((row, figure(row)) for row in load_published())

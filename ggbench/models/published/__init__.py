@@ -66,55 +66,10 @@ class PublishedRow(Record):
     batch_size: int | None = None
     n_requests: int | None = None
     """Prompts in one run of a throughput benchmark."""
-    tok_s: PublishedFigure | None = None
-    """Tokens per second of one sequence, as defined in the document."""
-    latency_s: PublishedFigure | None = None
-    """Mean latency of one step of the whole batch."""
-    throughput_tok_s: PublishedFigure | None = None
-    """Tokens per second over all sequences."""
-    requests_s: PublishedFigure | None = None
-    latency_improvement: PublishedFigure | None = None
-    """Relative to the older version of the system; see the source's remarks."""
-    throughput_improvement: PublishedFigure | None = None
-    memory_gb: PublishedFigure | None = None
-    """GPU memory in GB, as defined in the document."""
-    bpw: PublishedFigure | None = None
-    prefill_ms: PublishedFigure | None = None
-    prefill_tok_s: PublishedFigure | None = None
-    """Tokens per second of a prompt of 512 tokens."""
-    w_tokens_per_ms: PublishedFigure | None = None
-    w_percent: PublishedFigure | None = None
-    """W relative to the theoretical W."""
-    b_ms: PublishedFigure | None = None
-    b_w16_ms: PublishedFigure | None = None
-    """B scaled to 16 bits per weight: B x 16 / BPW."""
-    b_percent: PublishedFigure | None = None
-    """Theoretical B at 16 bits relative to `b_w16_ms`."""
-    perplexity: PublishedFigure | None = None
-    ppl_ratio: PublishedFigure | None = None
-    """Perplexity / perplexity of `base`."""
-    ppl_difference: PublishedFigure | None = None
-    """Perplexity minus the perplexity of `base`."""
-    kld: PublishedFigure | None = None
-    """Mean KL divergence from `base`, in nats."""
-    mean_dp_percent: PublishedFigure | None = None
-    """Mean change of the true token's probability, compared with `base`."""
-    rms_dp_percent: PublishedFigure | None = None
-    same_top_percent: PublishedFigure | None = None
-    """Positions where `base` has the same most likely token."""
-    file_size_gb: PublishedFigure | None = None
-    """10^9 bytes."""
-    model_size_gib: PublishedFigure | None = None
-    """Tensor bytes, in 2^30."""
-    weight_buffer_gb: PublishedFigure | None = None
-    """In 2^30 bytes."""
-    kv_buffer_mib: PublishedFigure | None = None
-    max_n_ctx: PublishedFigure | None = None
-    """Longest context that fit, in tokens."""
-    n_params_b: PublishedFigure | None = None
-    """Theoretical number of parameters, in 2^30."""
-    kv_params_m: PublishedFigure | None = None
-    """Theoretical elements of KV for 1024 tokens, in 2^20."""
+    figures: dict[str, PublishedFigure] = field(default_factory=dict)
+    """By column, each with its unit, such as `tok_s` of one sequence, `throughput_tok_s` of all, `memory_gb`, `kld` in
+    nats, `ppl_ratio` of the perplexity to that of `base`, `b_w16_ms`: B scaled to 16 bits per weight.
+    """
     text: str | None = None
     """Text of the perplexities: `wikitext-2` is its test set; `wiki test` as printed."""
     n_ctx: int | None = None
@@ -138,8 +93,7 @@ class PublishedRow(Record):
     """ggbench's remark: an error in the row, or text elsewhere in the document that concerns it."""
 
 
-METRICS = tuple(name for name, kind in PublishedRow.__annotations__.items() if kind == "PublishedFigure | None")
-"""Names of the metrics, for filtering and sorting."""
+_CONDITIONS = frozenset(PublishedRow.__struct_fields__)
 _COUNTS = {"n_gpu", "n_ctx", "n_prompt", "n_gen", "batch_size", "n_requests"}
 
 
@@ -177,22 +131,19 @@ def data_text(name: str, room: str = "ggbench.models.published") -> str:
 
 
 def _read(name: str, source: str) -> list[PublishedRow]:
-    lines = csv.reader(data_text(name).splitlines())
-    header = next(lines)
-    readers = {column: _reader(column) for column in header}
-    return [
-        PublishedRow(
-            source=source,
-            **{column: readers[column](cell) for column, cell in zip(header, line, strict=True) if cell},
-        )
-        for line in lines
-    ]
+    header, *lines = csv.reader(data_text(name).splitlines())
+    return [_row(source, dict(zip(header, line, strict=True))) for line in lines]
 
 
-def _reader(column: str) -> Callable[[str], Any]:
-    if column in METRICS:
-        return figure
-    return int if column in _COUNTS else str
+def _row(source: str, cells: dict[str, str]) -> PublishedRow:
+    figures: dict[str, PublishedFigure] = {}
+    conditions: dict[str, Any] = {}
+    for column, cell in cells.items():
+        if cell and column in _CONDITIONS:
+            conditions[column] = int(cell) if column in _COUNTS else cell
+        elif cell:
+            figures[column] = figure(cell)
+    return PublishedRow(source=source, figures=figures, **conditions)
 
 
 @functools.cache

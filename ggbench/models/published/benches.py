@@ -72,10 +72,6 @@ class BenchedRow(Record, kw_only=True):
         return "llama.cpp"
 
     @property
-    def is_decode(self) -> bool:
-        return self.test.startswith("tg")
-
-    @property
     def model_id(self) -> str:
         """`qwen3moe-30b.a3b`, for options."""
         return self.model.lower().replace(" ", "-")

@@ -14,7 +14,7 @@ from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.layout import count_params
 from ggbench.machine.known_devices import find_device
 from ggbench.models.catalog import load_catalog
-from ggbench.models.published import METRICS, PublishedRow
+from ggbench.models.published import PublishedRow
 from ggbench.models.published.benches import LLAMA_BENCH, BenchedRow, load_benches
 from ggbench.record import Record
 
@@ -50,21 +50,15 @@ _NAMES_OF: Mapping[str, Callable[[AnyRow], Iterable[str | None]]] = {
 }
 
 
-def filter_published(rows: Iterable[_Row], metric: str | None = None, **names: str | None) -> tuple[_Row, ...]:
+def filter_published(rows: Iterable[_Row], **names: str | None) -> tuple[_Row, ...]:
     """Return the rows that match all given filters, in their order; case does not matter.
 
     `names` are a source, model, system, device and quant: each a whole name, or else consecutive words of it:
     `qwen2.5`, `bitsandbytes`, `gptq`, `a100`, `rtx-4090`. A whole name takes precedence, so `hf-transformers` does not
     match `hf-transformers-fa2`. A model is also one of the catalog by its id, and a device without rows means those of
-    its chip. A metric is one of METRICS and selects the rows that state it. Raises UnknownName for a value that no row
-    has; a combination that no row has gives an empty tuple.
+    its chip. Raises UnknownName for a value that no row has; a combination that no row has gives an empty tuple.
     """
     kept = everything = tuple(rows)
-    if metric is not None:
-        wanted = metric.strip().lower().replace("-", "_")
-        if wanted not in METRICS:
-            raise UnknownName("published metric", metric, METRICS)
-        kept = tuple(row for row in kept if getattr(row, wanted, None) is not None)
     for kind, asked in names.items():
         if asked is not None:
             names_of = _NAMES_OF[kind]
@@ -88,7 +82,7 @@ class OwnSpeed(Record):
 
     def compares(self, row: PublishedRow) -> bool:
         """Return whether the row has a speed of this model; `oom` counts, since it shows what did not run."""
-        figures = (row.tok_s, row.throughput_tok_s, row.b_ms)
+        figures = map(row.figures.get, ("tok_s", "throughput_tok_s", "b_ms"))
         is_stated = any(figure is not None and figure.printed != "N/A" for figure in figures)
         return is_stated and row.system != "theory" and self.model.strip().lower() in _model_names(row)
 
@@ -145,7 +139,7 @@ class OwnScore(Record):
         """Return whether the row has a perplexity, of any model: the loss of a quant relative to its base is
         comparable.
         """
-        return row.perplexity is not None and row.type_k is None
+        return "perplexity" in row.figures and row.type_k is None
 
     def distance(self, row: PublishedRow) -> tuple[float, ...]:
         """Return a sort key: the same quant, the same model, rows with a KL divergence, models of similar size."""
@@ -153,7 +147,7 @@ class OwnScore(Record):
         return (
             -1.0 if row.quant == quant else _bits_apart(row, quant),
             row.model != self.model,
-            row.kld is None,
+            "kld" not in row.figures,
             size_octaves(row.size, self.n_params),
             row.imatrix is not None,
         )
