@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from ggbench.errors import BadFile
-from ggbench.formats.llama_bench import BenchRow, is_csv, is_objects, read_csv, read_objects
-from ggbench.formats.llama_bench_table import BUILD, is_table_header, table_cells, table_fields
+from ggbench.formats.llama_bench import BenchRow, is_objects, read_objects
 from ggbench.text import sanitize
+from scripts.llama_bench_table import BUILD, is_csv, is_table_header, read_csv, table_cells, table_fields
 
 _DEVICES = tuple(
     re.compile(pattern)

@@ -29,7 +29,7 @@ class ImportedRun(Record):
 
     @property
     def mark(self) -> Imported:
-        environment = self.run.head.environment
+        environment = self.run.environment
         assert environment is not None
         assert environment.imported is not None
         return environment.imported

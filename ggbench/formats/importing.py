@@ -5,14 +5,13 @@ Runs are recognized by the hash of their content, this machine's own by their sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ggbench.errors import BadFile
-from ggbench.formats.imported_run import ImportedRun, SourceFile, read_source
-from ggbench.formats.llama_bench import is_csv, is_objects, read_csv, read_objects
+from ggbench.formats.imported_run import ImportedRun, read_source
+from ggbench.formats.llama_bench import is_objects, read_objects
 from ggbench.formats.llama_bench_import import runs_of
-from ggbench.formats.llama_bench_table import is_table, read_table
 from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
 from ggbench.machine.records import Imported
 from ggbench.record import Record
@@ -24,31 +23,18 @@ from ggbench.show.figure import figure_values, figures_type, member
 from ggbench.show.words import say
 from ggbench.units import counted
 
-_Rows = Callable[[str, str], Iterator[tuple[str, Mapping[str, object]]]]
-
-
-def _bench(read_rows: _Rows) -> Callable[[SourceFile], list[ImportedRun]]:
-    return lambda file: runs_of(read_rows(file.text, file.name), file)
-
-
-_READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile], list[ImportedRun]]], ...] = (
-    (is_document, read_documents),
-    (is_objects, _bench(read_objects)),
-    (is_csv, _bench(read_csv)),
-    (is_table, _bench(read_table)),
-)
-_KNOWN = "llama-bench's JSON, JSON lines, CSV and tables, and what `ggbench export --format json` writes"
+_KNOWN = "llama-bench's JSON and JSON lines (-o json), and what `ggbench export --format json` writes"
 
 
 def read_runs(path: Path) -> Iterator[ImportedRun]:
     """Yield the runs of a file of any known format. Raises BadFile and UsageError."""
     file = read_source(path)
-    text = file.text
-    for recognizes, read in _READERS:
-        if recognizes(text):
-            yield from read(file)
-            return
-    raise BadFile(f"{file.name} contains no results in a known format", f"ggbench reads {_KNOWN}")
+    if is_document(file.text):
+        yield from read_documents(file)
+    elif is_objects(file.text):
+        yield from runs_of(read_objects(file.text, file.name), file)
+    else:
+        raise BadFile(f"{file.name} contains no results in a known format", f"ggbench reads {_KNOWN}")
 
 
 class Kept(Record):

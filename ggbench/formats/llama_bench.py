@@ -1,4 +1,4 @@
-"""llama-bench's rows: JSON, JSON lines and CSV, read strictly, and complete JSON with every repetition.
+"""llama-bench's rows: JSON and JSON lines, read strictly, and complete JSON with every repetition.
 
 Source: `test::get_fields` and `test::get_field_type` of llama.cpp's tools/llama-bench/llama-bench.cpp.
 """
@@ -6,8 +6,6 @@ Source: `test::get_fields` and `test::get_field_type` of llama.cpp's tools/llama
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import statistics
 import sys
@@ -250,30 +248,3 @@ def _document(row: BenchRow) -> dict[str, object]:
     if row.samples_ns:
         document |= {"samples_ns": row.samples_ns, "samples_ts": [round(each, 4) for each in row.samples_ts]}
     return document
-
-
-def is_csv(text: str) -> bool:
-    header = text.lstrip().partition("\n")[0].replace('"', "").split(",")
-    return {"n_prompt", "n_gen"} <= {name.strip() for name in header}
-
-
-def read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the fields of each line and its location. Raises BadFile, naming the line."""
-    reader = csv.reader(io.StringIO(text, newline=""))
-    header: list[str] = []
-    try:
-        for cells in reader:
-            if not cells:
-                continue
-            if not header:
-                header = [cell.strip() for cell in cells]
-                continue
-            where = f"{name}, line {reader.line_num}"
-            if len(cells) != len(header):
-                raise BadFile(f"{where}: it has {len(cells)} values under {len(header)} names", _CSV_HINT)
-            yield where, dict(zip(header, cells, strict=True))
-    except csv.Error as error:
-        raise BadFile(f"{name}, line {reader.line_num}: {sanitize(str(error))}", _CSV_HINT) from None
-
-
-_CSV_HINT = "pass the unmodified file of llama-bench"

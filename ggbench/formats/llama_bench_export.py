@@ -97,7 +97,7 @@ def _stretches(series: Series) -> dict[tuple[int, int], int]:
 
 def _fields(run: Run, recording: Recording, *, with_paths: bool) -> dict[str, Cell]:
     """Return the values of llama-bench's fields from the run, except the test and its results."""
-    subject, described, environment = run.subject, recording.last(ModelDescribed), run.head.environment
+    subject, described, environment = run.subject, recording.last(ModelDescribed), run.environment
     fields: dict[str, Cell | None] = {
         "model_filename": (subject.file if with_paths else PurePath(subject.file).name) or None,
         "model_type": described.text if described else None,
@@ -106,8 +106,8 @@ def _fields(run: Run, recording: Recording, *, with_paths: bool) -> dict[str, Ce
         "test_time": utc_text(run.head.started_at).replace("+00:00", "Z") or None,
     }
     if environment is not None:
-        fields |= _machine_fields(environment, has_rpc=bool(run.head.setup.rpc_servers))
-    if settings := run.head.setup.bench_fields:
+        fields |= _machine_fields(environment, has_rpc=bool(run.setup.rpc_servers))
+    if settings := run.setup.bench_fields:
         fields |= {name: FIELDS[name] for name in _NOT_SET} | settings
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -26,7 +26,7 @@ _STATED = ("n_gpu_layers", "n_cpu_moe", "n_threads", "n_batch", "n_ubatch", "typ
 
 def rows_to_publish(run: Run, tests: Sequence[BenchRow]) -> list[BenchedRow]:
     """Return the longest decodes of a run, else its prompts, dated by the month of the run. Raises UsageError."""
-    environment, month = run.head.environment, utc_text(run.head.started_at)[:7]
+    environment, month = run.environment, utc_text(run.head.started_at)[:7]
     gpus = [device_id(gpu.name, gpu.total_bytes) for gpu in environment.gpus] if environment else []
     longest = max(row.n_gen for row in tests)
     rows = [row.named(model_type=row.text("model_type") or _model_type(run.subject)) for row in tests]

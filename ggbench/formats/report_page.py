@@ -183,8 +183,7 @@ def _keys(report: Report, chart: LineChart) -> str:
     buttons = []
     for index, color in curve_colors(chart, report.colors).items():
         curve = chart.curves[index]
-        name = report.names[index] if curve.run is None else curve.name
-        label = "   ".join(filter(None, (f"{letter(index)}  {name}", curve.note)))
+        label = "   ".join(filter(None, (f"{letter(index)}  {report.names[index]}", curve.note)))
         buttons.append(
             f'<button type="button" class="key" aria-pressed="true" data-run="{index}">'
             f'<i style="background:{color}"></i>{text(label)}</button>'
@@ -194,7 +193,7 @@ def _keys(report: Report, chart: LineChart) -> str:
 
 def _origin(one: SavedRun) -> str:
     run = one.run
-    machine = machine_text(run.head.environment)
+    machine = machine_text(run.environment)
     when = f", {text(run.head.started_at)}" if run.head.started_at else ""
     return (
         f'<a href="#run-{one.run_id}">run {one.run_id}</a>, {text(run.head.kind)}{when}'

@@ -37,7 +37,7 @@ def put_decode(store: Store, *observed: object, setup: LlamaConfig | None = None
     return store.add(run, chunks, [(0, kind_of(type(each)), each) for each in observed])
 
 
-@pytest.mark.parametrize("form", ["json", "jsonl", "csv"])
+@pytest.mark.parametrize("form", ["json", "jsonl"])
 def test_imported_rows_are_written_as_llama_bench_wrote_them(form: str, store: Store, read: ReadRuns) -> None:
     kept = keep(store, read(f"llama-bench.{form}"))
     rows = [row for each in kept for row in exported(store, each.run_id).rows]

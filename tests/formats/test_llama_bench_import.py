@@ -10,7 +10,7 @@ from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.stats.decode_timing import DecodeWindow
 from tests.formats.conftest import PEERS, ReadRuns
 
-FORMATS = ("json", "jsonl", "csv", "md")
+FORMATS = ("json", "jsonl")
 
 Row = dict[str, Any]
 
@@ -101,9 +101,6 @@ def test_how_it_was_loaded_is_read(read: ReadRuns) -> None:
         ("x.json", "[" * 100_000, "not JSON"),
         ("x.json", "[]", "no row of llama-bench"),
         ("x.jsonl", '{"n_prompt": 1, "n_gen": 0, "avg_ts": 5}\n{"n_prompt"', "x.jsonl, line 2"),
-        ("x.csv", 'n_prompt,n_gen,avg_ts\n1,0,2\n1,0\n', "x.csv, line 3: it has 2 values under 3 names"),
-        ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | xx9 | 1 |\n", "x.md, line 3: 'xx9' is not a test"),
-        ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | pp9 | fast |\n", "'fast' is not a speed"),
         ("x.json", '[{"n_prompt": 9, "n_gen": 9, "avg_ts": 1}]', "pp9+tg9 times a prompt and its answer together"),
         ("x.txt", "hello", "no results in a known format"),
         ("x.json", '{"schema": "ggbench.plan/1", "model": "a"}', "'ggbench.plan/1', not a file of runs"),

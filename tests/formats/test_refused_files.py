@@ -45,7 +45,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(read_runs(STDIN))) == 2
 
 
-@pytest.mark.parametrize("name", ["llama-bench.csv", "llama-bench.md", "llama-bench.json"])
+@pytest.mark.parametrize("name", ["llama-bench.jsonl", "llama-bench.json"])
 def test_a_byte_order_mark_and_windows_lines_do_no_harm(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(b"\xef\xbb\xbf" + (PEERS / name).read_bytes().replace(b"\n", b"\r\n"))

@@ -1,12 +1,14 @@
-"""llama-bench's table in Markdown, which people paste into issues: rounded, and without repetitions."""
+"""llama-bench's table in Markdown, which people paste into issues: rounded, and without repetitions; and its CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Iterator, Mapping
 
 from ggbench.errors import BadFile
-from ggbench.text import shorten
+from ggbench.text import sanitize, shorten
 
 _NAMES = {
     "ngl": "n_gpu_layers", "sm": "split_mode", "threads": "n_threads", "nkvo": "no_kv_offload", "fa": "flash_attn",
@@ -18,29 +20,6 @@ _NAMES = {
 _TEST = re.compile(r"(?:pp ?(\d{1,10}))?\+?(?:tg ?(\d{1,10}))?(?:\s*@\s*d(\d{1,10}))?")
 _SPEED = re.compile(r"([0-9.]+)(?:\s*±\s*([0-9.]+))?")
 BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
-
-
-def is_table(text: str) -> bool:
-    return any(line.lstrip().startswith("|") and is_table_header(line) for line in text.splitlines())
-
-
-def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the fields of each row and its location, skipping other lines. Raises BadFile, naming the line."""
-    header: list[str] = []
-    found = BUILD.search(text)
-    build = {"build_commit": found[1], "build_number": found[2] or "0"} if found else {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.lstrip().startswith("|"):
-            header = [] if line.strip() else header
-            continue
-        cells = table_cells(line)
-        if is_table_header(line):
-            header = cells
-        elif header and not set("".join(cells)) <= set("-: "):
-            where = f"{name}, line {number}"
-            if len(cells) != len(header):
-                raise BadFile(f"{where}: it has {len(cells)} cells under {len(header)} headers", _TABLE_HINT)
-            yield where, table_fields(dict(zip(header, cells, strict=True)), where) | build
 
 
 _TABLE_HINT = "pass the unmodified table of llama-bench"
@@ -71,3 +50,24 @@ def is_table_header(line: str) -> bool:
 def table_cells(line: str) -> list[str]:
     parts = re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))
     return [re.sub(r"\\([\\|`*<>\[\]&~])", r"\1", part).strip() for part in parts]
+
+
+def is_csv(text: str) -> bool:
+    header = text.lstrip().partition("\n")[0].replace('"', "").split(",")
+    return {"n_prompt", "n_gen"} <= {name.strip() for name in header}
+
+
+def read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the fields of each line and its location. Raises BadFile, naming the line."""
+    reader = csv.DictReader(io.StringIO(text.lstrip(), newline=""), restkey="")
+    try:
+        for cells in reader:
+            where = f"{name}, line {reader.line_num}"
+            if "" in cells or None in cells.values():
+                raise BadFile(f"{where}: it has more or fewer values than names", _CSV_HINT)
+            yield where, cells
+    except csv.Error as error:
+        raise BadFile(f"{name}, line {reader.line_num}: {sanitize(str(error))}", _CSV_HINT) from None
+
+
+_CSV_HINT = "pass the unmodified file of llama-bench"
