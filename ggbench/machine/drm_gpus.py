@@ -18,10 +18,10 @@ _CORE_CLOCKS = ("gt/gt0/rps_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
 """Clock files of i915 and xe, below the card's folder, in MHz."""
 
 
-def list_drm_gpus(first_index: int = 0, sysfs: Path = SYSFS) -> tuple[Gpu, ...]:
+def list_drm_gpus(first_index: int = 0) -> tuple[Gpu, ...]:
     """Return the GPUs of these drivers in the order of their PCI addresses, numbered from `first_index` on."""
     found = []
-    for index, (address, card) in enumerate(_cards(sysfs), first_index):
+    for index, (address, card) in enumerate(_cards(), first_index):
         device, driver = card / "device", _driver(card)
         total = read_number(device / "mem_info_vram_total")
         used = read_number(device / "mem_info_vram_used")
@@ -41,11 +41,9 @@ def list_drm_gpus(first_index: int = 0, sysfs: Path = SYSFS) -> tuple[Gpu, ...]:
     return tuple(found)
 
 
-def read_drm_gpus(first_index: int = 0, sysfs: Path = SYSFS) -> tuple[GpuReading, ...]:
+def read_drm_gpus(first_index: int = 0) -> tuple[GpuReading, ...]:
     """Read the same GPUs at one moment."""
-    return tuple(
-        _read(index, address, card) for index, (address, card) in enumerate(_cards(sysfs), first_index)
-    )
+    return tuple(_read(index, address, card) for index, (address, card) in enumerate(_cards(), first_index))
 
 
 def _read(index: int, address: str, card: Path) -> GpuReading:
@@ -71,9 +69,9 @@ def _read(index: int, address: str, card: Path) -> GpuReading:
     )
 
 
-def _cards(sysfs: Path) -> Iterator[tuple[str, Path]]:
+def _cards() -> Iterator[tuple[str, Path]]:
     """Yield PCI address and folder of each card of these drivers, in the order of the addresses."""
-    cards = [card for card in (sysfs / "class/drm").glob("card*") if card.name[4:].isdigit()]
+    cards = [card for card in (SYSFS / "class/drm").glob("card*") if card.name[4:].isdigit()]
     found = [((card / "device").resolve().name, card) for card in cards if _driver(card) in _DRIVERS]
     yield from sorted(found)
 

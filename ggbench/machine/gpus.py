@@ -9,8 +9,7 @@ import contextlib
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -76,14 +75,14 @@ _DISPLAY_CLASS = "0x03"
 """The class of PCI display controllers, including 3D controllers without an output."""
 
 
-def driver_problem(sysfs: Path = SYSFS) -> str:
+def driver_problem() -> str:
     """Return why NVML cannot be opened, e.g. `Driver/library version mismatch`; empty if it can, or without a card.
 
     NVML's library is part of the driver, so without one it is `NVML Shared Library Not Found`.
     """
     import pynvml
 
-    devices = (sysfs / "bus/pci/devices").glob("*")
+    devices = (SYSFS / "bus/pci/devices").glob("*")
     cards = [each for each in devices if read_text(each / "vendor") == _NVIDIA]
     if not any((read_text(each / "class") or "").startswith(_DISPLAY_CLASS) for each in cards):
         return ""
@@ -104,18 +103,18 @@ def list_gpus() -> tuple[Gpu, ...]:
         return tuple(describe_gpu(nvml, index, handle) for index, handle in nvml.devices())
 
 
-def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
+def visible_gpus() -> tuple[Gpu, ...]:
     """Return the GPUs visible to CUDA programs: all, or those in CUDA_VISIBLE_DEVICES, in its order.
 
     Source: the environment variables in the CUDA programming guide. Entries are indices, UUIDs or UUID prefixes; an
     entry that matches no GPU ends the list. MIG instances are left out. Indices are interpreted as NVML's.
     """
-    return tuple(gpu for gpu in cuda_devices(list_gpus(), environ) if gpu is not None)
+    return tuple(gpu for gpu in cuda_devices(list_gpus()) if gpu is not None)
 
 
-def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu | None, ...]:
+def cuda_devices(gpus: Sequence[Gpu]) -> tuple[Gpu | None, ...]:
     """Return CUDA's devices in order, like `visible_gpus`, but with None for each MIG instance."""
-    names = environ.get("CUDA_VISIBLE_DEVICES")
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
     if names is None:
         return tuple(gpus)
     devices: list[Gpu | None] = []
@@ -127,9 +126,7 @@ def cuda_devices(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu |
     return tuple(devices)
 
 
-def find_cuda_gpu(
-    gpus: Sequence[Gpu], device: str, device_id: str | None, environ: Mapping[str, str] = os.environ
-) -> Gpu | None:
+def find_cuda_gpu(gpus: Sequence[Gpu], device: str, device_id: str | None) -> Gpu | None:
     """Return the GPU that llama.cpp calls `device` (`CUDA0`): found by its PCI bus id or UUID, else by its number.
 
     None if that is ambiguous: several GPUs in CUDA's default order (fastest first), and no id.
@@ -137,12 +134,12 @@ def find_cuda_gpu(
     if device_id is not None:
         return next((gpu for gpu in gpus if _has_id(gpu, device_id)), None)
     match = re.fullmatch(r"CUDA(\d+)", device)
-    devices = cuda_devices(gpus, environ)
+    devices = cuda_devices(gpus)
     if match is None or int(match[1]) >= len(devices):
         return None
-    number, names = int(match[1]), environ.get("CUDA_VISIBLE_DEVICES", "").upper().split(",")
+    number, names = int(match[1]), os.environ.get("CUDA_VISIBLE_DEVICES", "").upper().split(",")
     is_by_uuid = any(name.strip().startswith("GPU-") for name in names[number : number + 1])
-    has_known_order = len(gpus) <= 1 or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    has_known_order = len(gpus) <= 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     return devices[number] if is_by_uuid or has_known_order else None
 
 

@@ -37,10 +37,10 @@ def read_number(file: Path) -> int | None:
 _OOM_KILLS = re.compile(r"^oom_kill\s+(\d+)$", re.MULTILINE)
 
 
-def cpu_quota(proc: Path, sysfs: Path) -> float | None:
+def cpu_quota() -> float | None:
     """Return the CPU quota in CPUs, e.g. 1.5; None without a limit."""
     quotas = []
-    for group in _groups("cpu", proc, sysfs):
+    for group in _groups("cpu"):
         words = (read_text(group / "cpu.max") or "").split()
         if len(words) != 2:
             words = [read_text(group / f"cpu.cfs_{name}_us") or "max" for name in ("quota", "period")]
@@ -50,10 +50,10 @@ def cpu_quota(proc: Path, sysfs: Path) -> float | None:
     return min(quotas, default=None)
 
 
-def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> list[tuple[int, int]]:
+def memory_limits() -> list[tuple[int, int]]:
     """Return each limit, and what is used of it without reclaimable file cache."""
     limits = []
-    for group in _groups("memory", proc, sysfs):
+    for group in _groups("memory"):
         limit = read_number(group / "memory.max") or read_number(group / "memory.limit_in_bytes")
         used = read_number(group / "memory.current") or read_number(group / "memory.usage_in_bytes") or 0
         if limit is not None:
@@ -61,10 +61,10 @@ def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> list[tuple[int, int
     return limits
 
 
-def _groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
+def _groups(controller: str) -> Iterator[Path]:
     """Yield the folders of this process's group and its ancestors, in the unified and the controller's hierarchy."""
-    mount = sysfs / "fs/cgroup"
-    for line in (read_text(proc / "self/cgroup") or "").splitlines():
+    mount = SYSFS / "fs/cgroup"
+    for line in (read_text(PROC / "self/cgroup") or "").splitlines():
         fields = line.split(":", 2)
         if len(fields) != 3:
             continue
@@ -86,7 +86,7 @@ def has_oom_kills_since(count: int | None) -> bool:
     return now is not None and count is not None and now > count
 
 
-def count_oom_kills(proc: Path = PROC, sysfs: Path = SYSFS) -> int | None:
+def count_oom_kills() -> int | None:
     """Return the OOM kills in this process's memory cgroup and its ancestors, or without one of the whole machine.
 
     Compare two counts: an increase means that a process here was killed meanwhile. None if nothing is counted.
@@ -94,13 +94,13 @@ def count_oom_kills(proc: Path = PROC, sysfs: Path = SYSFS) -> int | None:
     """
     counts = [
         int(match[1])
-        for group in _groups("memory", proc, sysfs)
+        for group in _groups("memory")
         for name in ("memory.events", "memory.oom_control")
         if (match := _OOM_KILLS.search(read_text(group / name) or ""))
     ]
     if counts:
         return sum(counts)
-    match = _OOM_KILLS.search(read_text(proc / "vmstat") or "")
+    match = _OOM_KILLS.search(read_text(PROC / "vmstat") or "")
     return int(match[1]) if match else None
 
 
@@ -122,33 +122,33 @@ class Ram(Record):
     """Memory that can be allocated without swapping, counting file cache as free."""
 
 
-def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
+def describe_ram() -> Ram:
     """Return the memory of the machine, or of the cgroup if that is smaller."""
     import psutil
 
     memory = psutil.virtual_memory()
-    limits = memory_limits(proc, sysfs)
+    limits = memory_limits()
     return Ram(
         total_bytes=min([memory.total, *(limit for limit, _ in limits)]),
         available_bytes=min([memory.available, *(max(0, limit - used) for limit, used in limits)]),
     )
 
 
-def peak_rss_bytes(pid: int, proc: Path = PROC) -> int | None:
+def peak_rss_bytes(pid: int) -> int | None:
     """Return the peak resident memory of a running process, mapped files included; None if it has ended."""
-    match = re.search(r"^VmHWM:\s*(\d+) kB$", read_text(proc / str(pid) / "status") or "", re.MULTILINE)
+    match = re.search(r"^VmHWM:\s*(\d+) kB$", read_text(PROC / str(pid) / "status") or "", re.MULTILINE)
     return int(match[1]) << 10 if match else None
 
 
-def disk_waits(pid: int, proc: Path = PROC) -> tuple[int | None, int | None]:
+def disk_waits(pid: int) -> tuple[int | None, int | None]:
     """Return how often a running process has waited for a page from the disk, and the bytes read for it.
 
     None for what is unknown, as for a process that has ended. A fault may read megabytes ahead, so neither implies the
     other. Source: Linux's proc(5), `majflt` in stat, the tenth value after the name, which may contain blanks; and
     `read_bytes` in io.
     """
-    values = (read_text(proc / str(pid) / "stat") or "").rpartition(")")[2].split()
-    match = re.search(r"^read_bytes: (\d+)$", read_text(proc / str(pid) / "io") or "", re.MULTILINE)
+    values = (read_text(PROC / str(pid) / "stat") or "").rpartition(")")[2].split()
+    match = re.search(r"^read_bytes: (\d+)$", read_text(PROC / str(pid) / "io") or "", re.MULTILINE)
     return int(values[9]) if len(values) > 9 else None, int(match[1]) if match else None
 
 
@@ -179,41 +179,38 @@ def affinity() -> Collection[int]:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 
 
-def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, usable: Collection[int] | None = None) -> Cpu:
-    """Return the CPU of this machine; `usable` lists the logical CPUs to count, by default the process's own."""
-    cpus = sorted(affinity() if usable is None else usable)
-    quota = cpu_quota(proc, sysfs)
-    most = len(cpus) if quota is None else max(1, int(quota))
-    n_cores = _count_cores(cpus, sysfs)
+def describe_cpu() -> Cpu:
+    cpus, most = sorted(affinity()), logical_cpus()
+    n_cores = _count_cores(cpus)
     # Intel's hybrid chips expose their performance cores as a separate device.
-    performance = _parse_cpu_list(read_text(sysfs / "devices/cpu_core/cpus")) & set(cpus)
-    n_performance = _count_cores(performance, sysfs) if performance else n_cores
+    performance = _parse_cpu_list(read_text(SYSFS / "devices/cpu_core/cpus")) & set(cpus)
+    n_performance = _count_cores(performance) if performance else n_cores
     return Cpu(
-        name=_cpu_name(proc),
+        name=_cpu_name(),
         n_cores=min(most, n_cores),
         n_performance_cores=min(most, n_performance),
-        last_level_cache_bytes=_last_level_cache_bytes(cpus, sysfs),
+        last_level_cache_bytes=_last_level_cache_bytes(cpus),
     )
 
 
-def default_threads(cpu: Cpu | None = None) -> int:
+def default_threads() -> int:
     """Return the default number of decode threads of llama.cpp's tools: one per available performance core.
 
     A second thread on a core shares its vector units, and a slow core delays all others in every tensor.
     """
-    return (cpu or describe_cpu()).n_performance_cores
+    return describe_cpu().n_performance_cores
 
 
 def logical_cpus() -> int:
     """Return how many threads can run at once, within affinity and cgroup quota; each hardware thread counts."""
     n_cpus = len(affinity())
-    quota = cpu_quota(PROC, SYSFS)
+    quota = cpu_quota()
     return n_cpus if quota is None else max(1, min(n_cpus, int(quota)))
 
 
-def _count_cores(cpus: Collection[int], sysfs: Path) -> int:
+def _count_cores(cpus: Collection[int]) -> int:
     """Count distinct sets of sibling threads; without topology files, use psutil's count for the whole machine."""
-    siblings = {read_text(sysfs / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
+    siblings = {read_text(SYSFS / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
     if None not in siblings:
         return max(1, len(siblings))
     import psutil
@@ -221,10 +218,10 @@ def _count_cores(cpus: Collection[int], sysfs: Path) -> int:
     return max(1, min(len(cpus), psutil.cpu_count(logical=False) or len(cpus)))
 
 
-def _cpu_name(proc: Path) -> str:
+def _cpu_name() -> str:
     """Return the kernel's CPU name, one printable line; Arm boards without one report the board's."""
     fields: dict[str, str] = {}
-    for line in (read_text(proc / "cpuinfo") or "").splitlines():
+    for line in (read_text(PROC / "cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
     name = next((fields[key] for key in ("model name", "Model", "Hardware", "cpu") if fields.get(key)), "")
@@ -232,11 +229,11 @@ def _cpu_name(proc: Path) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in name).split())
 
 
-def _last_level_cache_bytes(cpus: Collection[int], sysfs: Path) -> int | None:
+def _last_level_cache_bytes(cpus: Collection[int]) -> int | None:
     """Sum the distinct caches of the highest level; each chiplet or socket has its own."""
     caches: dict[int, dict[str, int]] = {}
     for cpu in cpus:
-        for index in sorted((sysfs / f"devices/system/cpu/cpu{cpu}/cache").glob("index*")):
+        for index in sorted((SYSFS / f"devices/system/cpu/cpu{cpu}/cache").glob("index*")):
             level, size, shared = (read_text(index / name) for name in ("level", "size", "shared_cpu_list"))
             match = re.fullmatch(r"(\d+)([KM]?)", size or "")
             if level and level.isdigit() and shared and match:

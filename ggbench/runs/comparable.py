@@ -14,7 +14,7 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import StoreError
 from ggbench.machine.environment import gpus_of
-from ggbench.machine.host import default_threads, describe_cpu
+from ggbench.machine.host import describe_cpu
 from ggbench.machine.records import Environment
 from ggbench.record import Record
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
@@ -42,7 +42,7 @@ class ThisMachine(Record):
             cpu.n_cores,
             tuple(gpu.name for gpu in gpus_of(gpu_backends())),
             _binding_version(),
-            default_threads(cpu),
+            cpu.n_performance_cores,
         )
 
     @property
@@ -81,7 +81,7 @@ def is_repeatable(run: Run) -> bool:
 
 def setting_of(run: Run) -> str:
     """Return a key that is equal for repeated runs."""
-    head, subject, environment = run.head, run.subject, run.head.environment
+    head, subject, environment = run.head, run.subject, run.environment
     file = subject.header_sha256 or subject.file, subject.shape_key, subject.file_bytes, subject.quant
     names = ("llama_cpp", "llama_cpp_python", "transformers", "server", "system_info", "backends")
     versions = environment and (machine_key(environment), *(getattr(environment, name) for name in names))

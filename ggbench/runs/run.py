@@ -166,7 +166,7 @@ class Run(Record, kw_only=True):
     @property
     def is_imported(self) -> bool:
         """Whether it was imported from a file, so it does not describe this machine."""
-        return self.head.environment is not None and self.head.environment.imported is not None
+        return self.environment is not None and self.environment.imported is not None
 
     @property
     def unsteady(self) -> str:
@@ -174,7 +174,7 @@ class Run(Record, kw_only=True):
         if self.result is not None and not self.result.is_timed:
             return ""
         own: str = getattr(self.result, "unsteady", "")
-        changes = self.head.environment.changes if self.head.environment else ()
+        changes = self.environment.changes if self.environment else ()
         found = [own, *(each for each in changes if each not in own)]
         if isinstance(self.result, DecodeTiming | PromptTimings):
             found.append(others_text(self.others_share))
@@ -183,7 +183,7 @@ class Run(Record, kw_only=True):
     @property
     def others_share(self) -> float:
         """Share of the CPUs that other programs took from the engine; 0 if unknown, or if a GPU has the weights."""
-        known = self.head.environment.others_share if self.head.environment else None
+        known = self.environment.others_share if self.environment else None
         return 0.0 if known is None or self.memory.weights_on_gpu else known
 
     @property

@@ -2,7 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from ggbench.machine.drm_gpus import list_drm_gpus, read_drm_gpus
+
+
+@pytest.fixture(autouse=True)
+def _tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ggbench.machine.drm_gpus.SYSFS", tmp_path)
 
 
 def plant(sysfs: Path, number: int, driver: str, address: str, files: dict[str, str]) -> None:
@@ -28,7 +35,7 @@ def test_a_radeon_reports_memory_clocks_heat_and_power(tmp_path: Path) -> None:
         f"{sensors}temp1_input": "61000", f"{sensors}power1_average": "213000000",
         f"{sensors}freq1_input": "2371000000", f"{sensors}freq2_input": "1249000000",
     })  # fmt: skip
-    [gpu], [reading] = list_drm_gpus(2, tmp_path), read_drm_gpus(2, tmp_path)
+    [gpu], [reading] = list_drm_gpus(2), read_drm_gpus(2)
     assert (gpu.index, gpu.name, gpu.pci_bus_id, gpu.driver) == (2, "AMD GPU 0x744c", "0000:03:00.0", "amdgpu")
     assert (gpu.total_bytes, gpu.free_bytes) == (24 << 30, 23 << 30)
     assert (reading.sm_clock_mhz, reading.memory_clock_mhz, reading.temperature_c) == (2371, 1249, 61.0)
@@ -41,7 +48,7 @@ def test_an_arc_reports_its_clock_and_energy(tmp_path: Path) -> None:
         "device/device": "0xe20b", "device/tile0/gt0/freq0/act_freq": "2850",
         "device/hwmon/hwmon5/energy1_input": "81234567",
     })  # fmt: skip
-    [reading] = read_drm_gpus(sysfs=tmp_path)
+    [reading] = read_drm_gpus()
     assert (reading.name, reading.sm_clock_mhz, reading.energy_mj) == ("Intel GPU 0xe20b", 2850, 81234)
     assert (reading.temperature_c, reading.total_bytes) == (None, None)
 
@@ -49,9 +56,9 @@ def test_an_arc_reports_its_clock_and_energy(tmp_path: Path) -> None:
 def test_integrated_graphics_and_other_drivers(tmp_path: Path) -> None:
     plant(tmp_path, 1, "nvidia", "0000:01:00.0", {})
     plant(tmp_path, 0, "i915", "0000:00:02.0", {"device/device": "0x46a6", "gt/gt0/rps_act_freq_mhz": "1300"})
-    [reading] = read_drm_gpus(sysfs=tmp_path)
+    [reading] = read_drm_gpus()
     assert (reading.pci_bus_id, reading.sm_clock_mhz) == ("0000:00:02.0", 1300)
 
 
-def test_a_machine_without_graphics(tmp_path: Path) -> None:
-    assert (list_drm_gpus(sysfs=tmp_path), read_drm_gpus(sysfs=tmp_path)) == ((), ())
+def test_a_machine_without_graphics() -> None:
+    assert (list_drm_gpus(), read_drm_gpus()) == ((), ())

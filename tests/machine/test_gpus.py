@@ -39,7 +39,7 @@ def test_equal_gpus_are_distinguished_by_bus_id(monkeypatch: pytest.MonkeyPatch)
     install(monkeypatch, replay("two-a5000"))
     gpus = list_gpus()
     assert [(gpu.index, gpu.pci_bus_id) for gpu in gpus] == [(0, "00000000:81:00.0"), (1, "00000000:C1:00.0")]
-    assert find_cuda_gpu(gpus, "CUDA0", "0000:c1:00.0", {}) is gpus[1]
+    assert find_cuda_gpu(gpus, "CUDA0", "0000:c1:00.0") is gpus[1]
 
 
 def test_a_lost_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +100,10 @@ def test_cuda_visible_devices_picks_and_orders(
     monkeypatch: pytest.MonkeyPatch, names: str | None, indices: list[int]
 ) -> None:
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: VISIBLE)
-    seen = visible_gpus({} if names is None else {"CUDA_VISIBLE_DEVICES": names})
-    assert [gpu.index for gpu in seen] == indices
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if names is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", names)
+    assert [gpu.index for gpu in visible_gpus()] == indices
 
 
 @pytest.mark.parametrize(
@@ -121,9 +123,13 @@ def test_cuda_visible_devices_picks_and_orders(
     ],
 )
 def test_llama_cpps_device_is_found_among_nvmls(
-    device: str, device_id: str | None, environ: dict[str, str], index: int | None
+    monkeypatch: pytest.MonkeyPatch, device: str, device_id: str | None, environ: dict[str, str], index: int | None
 ) -> None:
-    found = find_cuda_gpu(VISIBLE, device, device_id, environ)
+    for name in ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    found = find_cuda_gpu(VISIBLE, device, device_id)
     assert (found and found.index) == index
 
 
@@ -140,9 +146,10 @@ def test_a_card_without_a_working_driver_is_a_problem(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml: FakeNvml | None, device_class: str, problem: str
 ) -> None:
     install(monkeypatch, nvml)
+    monkeypatch.setattr("ggbench.machine.gpus.SYSFS", tmp_path)
     device = tmp_path / "bus/pci/devices/0000:01:00.0"
-    assert driver_problem(tmp_path) == ""
+    assert driver_problem() == ""
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n")
     (device / "class").write_text(device_class)
-    assert driver_problem(tmp_path) == problem
+    assert driver_problem() == problem

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.machine import host
 from ggbench.machine.host import (
     count_oom_kills,
     cpu_quota,
@@ -17,25 +18,30 @@ from ggbench.machine.host import (
 )
 
 
-def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of made-up trees in place of /proc and /sys."""
+    monkeypatch.setattr(host, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(host, "SYSFS", tmp_path / "sys")
+    return tmp_path
+
+
+def tree(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    return root / "proc", root / "sys"
 
 
-def test_the_peak_is_the_kernels_high_water_mark(tmp_path: Path) -> None:
-    (tmp_path / "42").mkdir()
-    (tmp_path / "42/status").write_text("Name:\tworker\nVmPeak:\t  900 kB\nVmHWM:\t  700 kB\nVmRSS:\t  300 kB\n")
-    assert peak_rss_bytes(42, tmp_path) == 700 * 1024
+def test_the_peak_is_the_kernels_high_water_mark(root: Path) -> None:
+    write(root / "proc/42/status", "Name:\tworker\nVmPeak:\t  900 kB\nVmHWM:\t  700 kB\nVmRSS:\t  300 kB\n")
+    assert peak_rss_bytes(42) == 700 * 1024
 
 
-def test_waits_for_the_disk_are_the_kernels_own_counts(tmp_path: Path) -> None:
+def test_waits_for_the_disk_are_the_kernels_own_counts(root: Path) -> None:
     """A process may have blanks and brackets in its name."""
-    (tmp_path / "42").mkdir()
-    (tmp_path / "42/stat").write_text("42 (a ) worker) R 1 42 42 0 -1 4194304 2500 0 17 0 5 1 0 0 20 0 1 0\n")
-    (tmp_path / "42/io").write_text("rchar: 5\nread_bytes: 4096\nwrite_bytes: 0\n")
-    assert (disk_waits(42, tmp_path), disk_waits(43, tmp_path)) == ((17, 4096), (None, None))
+    write(root / "proc/42/stat", "42 (a ) worker) R 1 42 42 0 -1 4194304 2500 0 17 0 5 1 0 0 20 0 1 0\n")
+    write(root / "proc/42/io", "rchar: 5\nread_bytes: 4096\nwrite_bytes: 0\n")
+    assert (disk_waits(42), disk_waits(43)) == ((17, 4096), (None, None))
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
@@ -51,9 +57,9 @@ def test_a_peak_outlives_the_memory_that_made_it() -> None:
     assert peak_rss_bytes(os.getpid()) is not None
 
 
-def test_the_tightest_ancestor_of_version_2_counts(tmp_path: Path) -> None:
-    proc, sysfs = tree(
-        tmp_path,
+def test_the_tightest_ancestor_of_version_2_counts(root: Path) -> None:
+    tree(
+        root,
         {
             "proc/self/cgroup": "0::/user.slice/job.scope\n",
             "sys/fs/cgroup/user.slice/cpu.max": "150000 100000\n",
@@ -65,13 +71,13 @@ def test_the_tightest_ancestor_of_version_2_counts(tmp_path: Path) -> None:
             "sys/fs/cgroup/user.slice/job.scope/memory.current": "10\n",
         },
     )
-    assert cpu_quota(proc, sysfs) == 1.5
-    assert memory_limits(proc, sysfs) == [(4000, 1000)]
+    assert cpu_quota() == 1.5
+    assert memory_limits() == [(4000, 1000)]
 
 
-def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -> None:
-    proc, sysfs = tree(
-        tmp_path,
+def test_a_container_of_version_1_sees_its_limits_at_the_mount(root: Path) -> None:
+    tree(
+        root,
         {
             "proc/self/cgroup": "7:memory:/docker/0a1b\n4:cpu,cpuacct:/docker/0a1b\n1:name=systemd:/docker/0a1b\n",
             "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n",
@@ -81,8 +87,8 @@ def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -
             "sys/fs/cgroup/memory/memory.stat": "inactive_file 1\ntotal_inactive_file 700\ntotal_active_file 300\n",
         },
     )
-    assert cpu_quota(proc, sysfs) == 2.0
-    assert memory_limits(proc, sysfs) == [(8000, 4000)]
+    assert cpu_quota() == 2.0
+    assert memory_limits() == [(8000, 4000)]
 
 
 @pytest.mark.parametrize(
@@ -96,10 +102,10 @@ def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -
         pytest.param({"proc/self/cgroup": "gibberish\n0::/../..\n"}, id="a path outside of the namespace"),
     ],
 )
-def test_no_limit_is_none(tmp_path: Path, files: dict[str, str]) -> None:
-    proc, sysfs = tree(tmp_path, files)
-    assert cpu_quota(proc, sysfs) is None
-    assert memory_limits(proc, sysfs) == []
+def test_no_limit_is_none(root: Path, files: dict[str, str]) -> None:
+    tree(root, files)
+    assert cpu_quota() is None
+    assert memory_limits() == []
 
 
 UNIFIED = "0::/user.slice/app.scope\n"
@@ -107,13 +113,13 @@ LEGACY = "5:cpu,cpuacct:/\n4:memory:/docker/abc\n1:name=systemd:/\n"
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> Path:
-    return tmp_path / "proc"
+def proc(root: Path) -> Path:
+    return root / "proc"
 
 
 @pytest.fixture
-def sysfs(tmp_path: Path) -> Path:
-    return tmp_path / "sys"
+def sysfs(root: Path) -> Path:
+    return root / "sys"
 
 
 def write(file: Path, text: str) -> None:
@@ -130,11 +136,11 @@ def test_version_2_counts_in_the_group_and_its_ancestors(proc: Path, sysfs: Path
     group = sysfs / "fs/cgroup/user.slice/app.scope"
     write(group / "memory.events", events(2))
     write(group.parent / "memory.events", events(3))
-    before = count_oom_kills(proc, sysfs)
+    before = count_oom_kills()
     assert before == 5
     write(group / "memory.events", events(3))
     write(group.parent / "memory.events", events(4))
-    after = count_oom_kills(proc, sysfs)
+    after = count_oom_kills()
     assert after is not None and after > before
 
 
@@ -142,23 +148,23 @@ def test_without_a_cgroup_that_counts_the_whole_machine_does(proc: Path, sysfs: 
     write(proc / "self/cgroup", LEGACY)
     write(sysfs / "fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n")
     write(proc / "vmstat", "nr_free_pages 100\noom_kill 11\nnuma_hit 5\n")
-    assert count_oom_kills(proc, sysfs) == 11
+    assert count_oom_kills() == 11
 
 
 def test_where_nothing_is_counted_the_number_is_unknown(proc: Path, sysfs: Path) -> None:
-    assert count_oom_kills(proc, sysfs) is None
+    assert count_oom_kills() is None
     write(proc / "self/cgroup", UNIFIED)
     write(sysfs / "fs/cgroup/memory.events", "oom_kill many\n")
     write(proc / "vmstat", "nr_free_pages 100\n")
-    assert count_oom_kills(proc, sysfs) is None
+    assert count_oom_kills() is None
 
 
-def test_a_smaller_cgroup_limit_is_the_total(tmp_path: Path) -> None:
-    group = tmp_path / "sys/fs/cgroup"
+def test_a_smaller_cgroup_limit_is_the_total(root: Path) -> None:
+    group = root / "sys/fs/cgroup"
     group.mkdir(parents=True)
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text("0::/\n")
     (group / "memory.max").write_text("1000\n")
     (group / "memory.current").write_text("400\n")
-    ram = describe_ram(tmp_path / "proc", tmp_path / "sys")
+    ram = describe_ram()
     assert (ram.total_bytes, ram.available_bytes) == (1000, 600)
