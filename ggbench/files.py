@@ -221,7 +221,8 @@ def read_bounded(chunks: Iterable[bytes], most_bytes: int) -> bytes | None:
     return bytes(content)
 
 
-_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Full disk, exceeded quota, file too large."""
 
 
 @contextlib.contextmanager
@@ -231,7 +232,7 @@ def disk_errors(place: Path, hint: str = "use another folder") -> Iterator[None]
         yield
     except OSError as error:
         where = sanitize(str(place))
-        if error.errno in _FULL_DISK:
+        if error.errno in FULL_DISK:
             what = f"the disk filled up while writing to {where}"
             raise DoesNotFit(what, f"free some space, or {hint}") from error
         raise UsageError(f"cannot write to {where}: {error.strerror or error}", hint) from error

@@ -357,7 +357,7 @@ _PLAN_S = Row("the time of a plan", "s", "llama-fit-params")
 
 
 def _our_plan(bench: Bench) -> Values:
-    document, seconds = ggbench("plan", bench.file, "-c", N_CTX, "--no-measure")
+    document, seconds = ggbench("plan", bench.file, "-c", N_CTX)
     (row,) = document["rows"]
     sizes = {
         "weights": "weight_bytes",

@@ -121,7 +121,7 @@ def _ours(bench: Bench) -> Values:
     values: dict[Row, float] = {}
     with _cases(bench) as cases:
         for case in cases:
-            document, _ = ggbench("plan", case.file, "-c", N_CTX, *case.slots, *case.ours, "--no-measure")
+            document, _ = ggbench("plan", case.file, "-c", N_CTX, *case.slots, *case.ours)
             (row,), machine = document["rows"], document["machine"]
             sizes = {
                 "weights": row["device_weight_bytes"],

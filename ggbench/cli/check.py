@@ -14,7 +14,7 @@ from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_a
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers
 from ggbench.commands.load_options import load_options_of_plans
-from ggbench.commands.options import HubOptions, no_measure_option, offline_option, output_options
+from ggbench.commands.options import HubOptions, offline_option, output_options
 from ggbench.commands.output import Output
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, GgbenchError, UsageError
@@ -56,12 +56,9 @@ class _LineCommand(DocumentedCommand):
 )
 @click.argument("words", nargs=-1, metavar="[LINE|-] [MODEL] [QUANT]")
 @budget_options
-@no_measure_option
 @offline_option
 @output_options
-def command(
-    words: tuple[str, ...], memory: BudgetOptions, no_measure: bool, hub: HubOptions, output: Output
-) -> None:
+def command(words: tuple[str, ...], memory: BudgetOptions, hub: HubOptions, output: Output) -> None:
     """Check a llama-server command from a forum: does it fit here, what does it waste, what will bite?
 
     LINE is one text in quotes, or on stdin, with line continuations, LLAMA_ARG_ variables, as `llama serve` or in a
@@ -87,7 +84,7 @@ def command(
         ref, target, stand_in = find_target(line, named, hub.access(), on_progress)
     memory, uncounted = _beside(memory, of_line, line, ref, given, hub)
     setup = server_setup(line, given)
-    budget = with_main_memory(memory.budget(replace(setup, tensor_split=()), measures=not no_measure))
+    budget = with_main_memory(memory.budget(replace(setup, tensor_split=())))
     if len(setup.tensor_split) > max(1, len(budget.devices)):
         setup = replace(setup, tensor_split=())
     draft = find_draft(memory.draft, setup if memory.draft or setup.mtp else setup.undrafted(), hub)
@@ -98,10 +95,7 @@ def command(
 
     checked = check_line(line, target, budget, setup, allocate, memory.given)
     notes = (stand_in, *unused_options(idle, (*line.uncounted, *uncounted)))
-    if output.as_json:
-        output.record(CHECK, check_record(checked, budget, notes))
-    else:
-        output.answer(check_answer(checked, budget, notes))
+    output.either(CHECK, check_record(checked, budget, notes), check_answer(checked, budget, notes))
     raise click.exceptions.Exit(
         ExitCode.DONE if checked.row.fits and not checked.refused else ExitCode.DOES_NOT_FIT
     )

@@ -32,13 +32,7 @@ if TYPE_CHECKING:
 )
 @plot_option
 @output_options
-def command(
-    named: tuple[str, ...],
-    against: str | None,
-    repeat: int | None,
-    plot: bool,
-    output: Output,
-) -> None:
+def command(named: tuple[str, ...], repeat: int | None, output: Output) -> None:
     """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
 
     Repeats of one setting are averaged. Files are read but not stored: whole runs of `ggbench export --format json`,
@@ -52,18 +46,15 @@ def command(
     from ggbench.cli.named_runs import compared_runs
     from ggbench.runs.store.database import Store
 
-    if plot and output.as_json:
-        hint = "omit --json, or save the plot: ggbench report RUN -o FILE.html"
-        raise UsageError("--plot cannot be used with --json", hint)
     with Store.open() as store:
         columns = compared_runs(store, named)
         output.notice(*store.notices)
-        comparison = _compared(columns, is_alone_enough=bool(against) and repeat is None)
+        comparison = _compared(columns, is_alone_enough=bool(output.against) and repeat is None)
     if repeat is not None:
         from ggbench.commands.comparing import compare_again
 
         compare_again([column[0] for column in columns], repeat, output)
-    _show([column[0] for column in columns], comparison, against, plot, output)
+    _show([column[0] for column in columns], comparison, output)
 
 
 def _compared(columns: Sequence[Column], *, is_alone_enough: bool) -> Comparison:
@@ -81,20 +72,14 @@ def _compared(columns: Sequence[Column], *, is_alone_enough: bool) -> Comparison
     return comparison
 
 
-def _show(
-    runs: Sequence[Run],
-    comparison: Comparison,
-    against: str | None,
-    plot: bool,
-    output: Output,
-) -> None:
+def _show(runs: Sequence[Run], comparison: Comparison, output: Output) -> None:
     from ggbench.commands.run_output import nearest_rows, show_answer
     from ggbench.decisions.compare.show import COMPARE, NearestRows, comparison_answer, comparison_document
     from ggbench.show.answer import Answer
 
     if output.as_json:
-        published = [NearestRows(run.run_id, nearest_rows(run)) for run in (runs if against else ())]
+        published = [NearestRows(run.run_id, nearest_rows(run)) for run in (runs if output.against else ())]
         output.record(COMPARE, comparison_document(comparison, published))
         return
     answer = comparison_answer(comparison) if len(comparison.rows) > 1 else Answer("")
-    show_answer(answer, runs, output, plot=plot, against=against)
+    show_answer(answer, runs, output)

@@ -33,7 +33,4 @@ def command(output: Output) -> None:
 
     checkup = check_machine()
     checkup = replace(checkup, findings=findings(checkup))
-    if output.as_json:
-        output.record(DOCTOR, checkup)
-    else:
-        output.answer(checkup_answer(checkup))
+    output.either(DOCTOR, checkup, checkup_answer(checkup))

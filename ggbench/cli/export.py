@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, option, output_options
+from ggbench.commands.options import PATH, option, output_options, quiet_option
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 from ggbench.text import sanitize
@@ -46,14 +46,14 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
 @option("--with-paths", "Keep full paths and serial numbers of GPUs.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
-@option("-q --quiet", "Print no notices.", is_flag=True)
+@quiet_option
 def command(
     run_ids: tuple[int, ...],
     form: str,
     path: Path,
     with_paths: bool,
     force: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:  # fmt: skip
     """Write stored runs, by their numbers in `ggbench results`, in formats of other tools. Default: llama-bench's JSON.
 
@@ -73,7 +73,6 @@ def command(
     from ggbench.formats.run_document import as_json, samples_csv
     from ggbench.runs.store.database import Store
 
-    output = Output(as_json=False, quiet=quiet)
     if path != _STDOUT:
         check_free(path, force=force)
     elif force:
@@ -142,7 +141,7 @@ def _bench_rows(store: Store, runs: list[StoredRun], output: Output, form: str, 
 @click.argument("paths", metavar="FILE...", type=PATH, nargs=-1, required=True)
 @output_options
 def import_command(paths: tuple[Path, ...], output: Output) -> None:
-    """Store results of llama-bench (JSON, JSON lines, CSV, Markdown), and whole runs of `ggbench export --format json`.
+    """Store results of llama-bench (JSON, JSON lines), and whole runs of `ggbench export --format json`.
 
     The format is recognized from the content; - is stdin. Imported runs are marked as such, and never count as measured
     on this machine.
@@ -157,7 +156,4 @@ def import_command(paths: tuple[Path, ...], output: Output) -> None:
     with Store.open() as store:
         output.notice(*store.notices)
         kept = keep(store, runs)
-    if output.as_json:
-        output.record(IMPORTED, imported_rows(kept))
-    else:
-        output.answer(imported_answer(kept))
+    output.either(IMPORTED, imported_rows(kept), imported_answer(kept))

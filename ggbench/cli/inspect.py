@@ -34,19 +34,14 @@ def command(path: Path, output: Output) -> None:
     """
     from ggbench.gguf_file.header import read_model_file
     from ggbench.models.local_files import reject_checkpoint
+    from ggbench.show.model_documents import INSPECT, inspected
+    from ggbench.show.models import header_answer
 
     reject_checkpoint(path)
     if path_exists(str(path)) and path.is_dir():
         hint = f"name one of its files; its models are listed by: ggbench models {shlex.quote(str(path))}"
         raise UsageError(f"{sanitize(str(path))} is a folder", sanitize(hint))
     model_file = read_model_file(path, allow_missing_data=True)
-    if output.as_json:
-        from ggbench.show.model_documents import INSPECT, inspected
-
-        output.record(INSPECT, inspected(model_file))
-    else:
-        from ggbench.show.models import header_answer
-
-        output.answer(header_answer(model_file, str(path)))
+    output.either(INSPECT, inspected(model_file), header_answer(model_file, str(path)))
     if model_file.truncation:
         raise BadFile(f"{sanitize(path.name)} is truncated: {model_file.truncation}", "download it again")

@@ -66,16 +66,9 @@ COMMANDS = {name: text for commands in GROUPS.values() for name, text in command
 _EXPERIMENTS = "ggbench.experiments"
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point:command", "import": "ggbench.cli.export:import_command"}
 """Commands whose module has another name. The TUI is found by name, since neither front end imports the other."""
-_REMOVED = {
-    "profile": "removed after 0.2: ggbench forecast measures this machine; plan and pick --gpu know others",
-    "cluster": "removed after 0.2: start llama.cpp's ggml-rpc-server there, and use --rpc HOST:PORT here",
-}
-"""Commands of earlier versions, with what does their work."""
 _NO_MEMORY = "not enough memory for ggbench itself"
 _NO_TEMPORARY = "No usable temporary directory"
 """The only way to recognize the error. Source: `_get_default_tempdir` in CPython's tempfile."""
-_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Full disk, exceeded quota, file too large."""
 _OF_OTHERS = ("--gpu", "--vram", "--ram")
 """Options that describe another machine."""
 _BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
@@ -122,7 +115,7 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in _commands() and not ctx.resilient_parsing:
-            raise UnknownName("command", args[0], _commands(), _REMOVED.get(args[0], ""))
+            raise UnknownName("command", args[0], _commands())
         return super().resolve_command(ctx, args)
 
 
@@ -211,8 +204,10 @@ def _greet(error: click.exceptions.NoArgsIsHelpError) -> None:
 def _report(error: Exception) -> int:
     if isinstance(error, GgbenchError):
         return _fail(error.message, error.hint, error.exit_code)
+    from ggbench.files import FULL_DISK
+
     number = getattr(error, "errno", None)
-    if number in _FULL_DISK:
+    if number in FULL_DISK:
         if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
             discard_output(sys.stdout.fileno())  # otherwise its buffer fails again at exit
         hint = "free some space, or write to another disk"

@@ -64,21 +64,15 @@ def command(words: tuple[str, ...], search: str | None, hub: HubOptions, output:
 def _list_all(words: Sequence[str], output: Output) -> None:
     from ggbench.models.catalog import load_catalog
     from ggbench.models.disk import find_local_models
+    from ggbench.show.model_documents import MODELS
     from ggbench.show.models import catalog_rows, matching_answer, models_answer
 
     on_disk = find_local_models()
     rows = catalog_rows(load_catalog())
     rows = tuple(row for row in rows if _matches(words, row.id, row.title))
     found = tuple(each for each in on_disk if _matches(words, each.name, each.model))
-    if output.as_json:
-        from ggbench.show.model_documents import MODELS
-
-        output.record(MODELS, {"rows": rows, "files": found})
-        return
-    if words:
-        output.answer(matching_answer(" ".join(words), rows, found))
-    else:
-        output.answer(models_answer(rows, found))
+    answer = matching_answer(" ".join(words), rows, found) if words else models_answer(rows, found)
+    output.either(MODELS, {"rows": rows, "files": found}, answer)
 
 
 def _matches(words: Sequence[str], *names: str) -> bool:
@@ -89,16 +83,11 @@ def _matches(words: Sequence[str], *names: str) -> bool:
 
 def _list_folder(folder: Path, output: Output) -> None:
     from ggbench.models.disk import models_in_place
+    from ggbench.show.model_documents import MODELS
+    from ggbench.show.models import folder_answer
 
     found = models_in_place(folder)
-    if output.as_json:
-        from ggbench.show.model_documents import MODELS
-
-        output.record(MODELS, {"rows": [], "files": found})
-    else:
-        from ggbench.show.models import folder_answer
-
-        output.answer(folder_answer(folder, found))
+    output.either(MODELS, {"rows": [], "files": found}, folder_answer(folder, found))
 
 
 def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
@@ -106,6 +95,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     from ggbench.hub.listing import list_repo
     from ggbench.hub.repo_records import cached_paths
     from ggbench.models.reference import MAIN
+    from ggbench.show.model_documents import REPO, listed_repo
     from ggbench.show.models import VariantRow, repo_answer
 
     ref = _repo_ref(repo)
@@ -114,13 +104,8 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
         VariantRow(each, cached_paths(access, listing, each) or (), _here_bytes(access, listing, each))
         for each in listing.variants
     )
-    if output.as_json:
-        from ggbench.show.model_documents import REPO, listed_repo
-
-        output.record(REPO, listed_repo(listing, rows))
-    else:
-        name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
-        output.answer(repo_answer(listing, rows, name))
+    name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
+    output.either(REPO, listed_repo(listing, rows), repo_answer(listing, rows, name))
 
 
 def _repo_ref(repo: str) -> ModelRef:
@@ -140,16 +125,11 @@ def _repo_ref(repo: str) -> ModelRef:
 
 def _show_search(text: str, access: HubAccess, output: Output) -> None:
     from ggbench.hub.listing import search_repos
+    from ggbench.show.model_documents import SEARCH
+    from ggbench.show.models import search_answer
 
     found = search_repos(access, text)
-    if output.as_json:
-        from ggbench.show.model_documents import SEARCH
-
-        output.record(SEARCH, {"search": text, "rows": found})
-    else:
-        from ggbench.show.models import search_answer
-
-        output.answer(search_answer(text, found))
+    output.either(SEARCH, {"search": text, "rows": found}, search_answer(text, found))
 
 
 def _here_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> int:

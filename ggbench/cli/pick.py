@@ -19,7 +19,6 @@ from ggbench.commands.options import (
     HubOptions,
     as_record,
     model_argument,
-    no_measure_option,
     offline_option,
     option,
     output_options,
@@ -119,7 +118,6 @@ _need_options = as_record(
 @option("-o --output path", "With --as: write to FILE.", PATH, metavar="FILE")
 @rare_option("--force", "Overwrite files that exist.", is_flag=True)
 @budget_options
-@no_measure_option
 @kv_list_options(_CACHES)
 @load_options_but_cache
 @offline_option
@@ -134,7 +132,6 @@ def command(
     path: Path | None,
     force: bool,
     memory: BudgetOptions,
-    no_measure: bool,
     kv_types: tuple[tuple[str, str], ...],
     setup: LlamaConfig,
     hub: HubOptions,
@@ -172,7 +169,7 @@ def command(
     several, quants = split_ids(model, quants)
     ref = None if model is None or several else parse_model(model, *quants)
     memory = memory.of_model(ref, setup, hub)
-    budget = with_main_memory(memory.budget(setup, measures=not no_measure))
+    budget = with_main_memory(memory.budget(setup))
     draft = find_draft(memory.draft, setup, hub)
     budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
     from ggbench.commands.picking import (

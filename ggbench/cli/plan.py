@@ -18,7 +18,6 @@ from ggbench.commands.options import (
     HubOptions,
     memory_option,
     model_arguments,
-    no_measure_option,
     offline_option,
     output_options,
     workload_option,
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     metavar="NAME|SIZE,...",
 )
 @workload_option()
-@no_measure_option
 @load_options_of_plans
 @offline_option
 @output_options
@@ -61,7 +59,6 @@ def command(
     memory: BudgetOptions,
     others: tuple[str, ...],
     workload: str | None,
-    no_measure: bool,
     setup: LlamaConfig,
     hub: HubOptions,
     output: Output,
@@ -94,9 +91,9 @@ def command(
         setup = replace(setup, n_ctx=session.n_ctx * setup.n_seq_max)
     memory = memory.of_model(ref, setup, hub)
     if ref.engine:
-        plans = [_plan_elsewhere(ref, memory, no_measure, setup, hub)]
+        plans = [_plan_elsewhere(ref, memory, setup, hub)]
     else:
-        plans = _plan_files(ref, _machines(memory, others), no_measure, setup, hub, output, workload)
+        plans = _plan_files(ref, _machines(memory, others), setup, hub, output, workload)
     if others:
         _compare(plans, output, session.name if session else "")
     else:
@@ -120,25 +117,20 @@ def _machines(memory: BudgetOptions, others: tuple[str, ...]) -> list[BudgetOpti
     return [memory, *found]
 
 
-def _plan_elsewhere(
-    ref: ModelRef, memory: BudgetOptions, no_measure: bool, setup: LlamaConfig, hub: HubOptions
-) -> EnginePlan:
+def _plan_elsewhere(ref: ModelRef, memory: BudgetOptions, setup: LlamaConfig, hub: HubOptions) -> EnginePlan:
     """Return the plan of another engine's model, by that engine."""
     from ggbench.plugins import load_plugin
 
     module = load_plugin("ggbench.engines", ref.engine, "plan", "engine")
-    plan: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
+    plan: EnginePlan = module.plan_model(ref, memory, setup, hub)
     return plan
 
 
 def _show(plan: EnginePlan, setup: LlamaConfig, output: Output, *, is_named: bool) -> None:
     from ggbench.show.plan import PLAN, plan_answer, plan_record
 
-    if output.as_json:
-        output.record(PLAN, plan_record(plan))
-    else:
-        headers = "" if plan.listing is None else reading_notice(plan.listing)
-        output.answer(plan_answer(plan, headers, is_named=is_named))
+    headers = "" if plan.listing is None else reading_notice(plan.listing)
+    output.either(PLAN, plan_record(plan), plan_answer(plan, headers, is_named=is_named))
     if not plan.budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
 
@@ -157,10 +149,7 @@ def _compare(plans: Sequence[EnginePlan], output: Output, session: str) -> None:
     choices = [
         choose_machine(names, rows, session) for rows in zip(*(plan.rows for plan in plans), strict=True)
     ]
-    if output.as_json:
-        output.record(PLAN_MACHINES, machines_record(plans, choices))
-    else:
-        output.answer(machines_answer(plans, choices))
+    output.either(PLAN_MACHINES, machines_record(plans, choices), machines_answer(plans, choices))
 
 
 def _options(memory: BudgetOptions, workload: str | None) -> tuple[tuple[str, str], ...]:
@@ -171,7 +160,6 @@ def _options(memory: BudgetOptions, workload: str | None) -> tuple[tuple[str, st
 def _plan_files(
     ref: ModelRef,
     machines: Sequence[BudgetOptions],
-    no_measure: bool,
     setup: LlamaConfig,
     hub: HubOptions,
     output: Output,
@@ -186,7 +174,7 @@ def _plan_files(
         engine: Engine | None = None
         if not (gpu_backends() or visible_gpus()):  # while modules are imported; else after reading free memory
             engine = stack.enter_context(contextlib.closing(launch_engine(setup)))
-        budgets = [memory.budget(setup, measures=not no_measure) for memory in machines]
+        budgets = [memory.budget(setup) for memory in machines]
         if engine is None:
             engine = stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.decisions.plan import plan_model

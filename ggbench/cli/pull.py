@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import HubOptions, model_arguments, offline_option, output_options
 from ggbench.commands.output import Output
-from ggbench.errors import ExitCode, NetworkError, UsageError
+from ggbench.errors import NetworkError, UsageError
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -92,30 +91,16 @@ def _pull(
     title: str, found: FoundVariant, access: HubAccess, output: Output
 ) -> tuple[tuple[Path, FileProgress], ...]:
     """Download the files, and return their paths and how each was obtained; Ctrl-C ends the command."""
-    import threading
-    from concurrent.futures import CancelledError
-
-    from ggbench.commands.downloads import download_progress
-    from ggbench.commands.output import DOWNLOAD_INTERRUPTED
-    from ggbench.commands.process import interrupt_sets
+    from ggbench.commands.downloads import downloading
     from ggbench.hub.download import download
 
-    cancel = threading.Event()
     arrived: tuple[FileProgress, ...] = ()
-    with (
-        interrupt_sets(cancel),
-        download_progress(output, title) as on_progress,
-        contextlib.suppress(CancelledError),
-    ):
+    with downloading(output, title) as (on_progress, cancel):
 
         def on_file_progress(files: tuple[FileProgress, ...]) -> None:
             nonlocal arrived
             arrived = files
             on_progress(files)
 
-        paths = download(
-            access, found.listing, found.variant, on_progress=on_file_progress, cancel=cancel.is_set
-        )
-        return tuple(zip(paths, arrived, strict=True))
-    output.notice(DOWNLOAD_INTERRUPTED)
-    raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+        paths = download(access, found.listing, found.variant, on_progress=on_file_progress, cancel=cancel)
+    return tuple(zip(paths, arrived, strict=True))

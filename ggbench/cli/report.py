@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, option
+from ggbench.commands.options import PATH, option, quiet_option
 from ggbench.commands.output import Output
 from ggbench.text import sanitize
 
@@ -23,8 +23,8 @@ from ggbench.text import sanitize
 @option("-o --output path", "Write to FILE: .html or .csv.", PATH, metavar="FILE", required=True)
 @option("--without-paths", "Leave out folders, server names, serial numbers.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
-@option("-q --quiet", "Print no notices.", is_flag=True)
-def command(run_ids: tuple[int, ...], path: Path, without_paths: bool, force: bool, quiet: bool) -> None:
+@quiet_option
+def command(run_ids: tuple[int, ...], path: Path, without_paths: bool, force: bool, output: Output) -> None:
     """Write a report of stored runs, by their numbers in `ggbench results`.
 
     FILE.html is a single file that needs no network: the runs side by side as `ggbench compare` sets them, sortable
@@ -37,12 +37,11 @@ def command(run_ids: tuple[int, ...], path: Path, without_paths: bool, force: bo
     from ggbench.runs.store.database import Store
     from ggbench.show.listed_runs import SavedRun
 
-    output = Output(as_json=False, quiet=quiet)
     check_ending(path)
     check_free(path, force=force)
     with Store.open() as store:
         output.notice(*store.notices)
-        runs = [SavedRun.stored(store, store.load_run(run_id)) for run_id in dict.fromkeys(run_ids)]
+        runs = [SavedRun.load(store, run_id) for run_id in dict.fromkeys(run_ids)]
     apart = [setting_of(each.run) for each in runs]
     if without_paths:
         from ggbench.show.anonymous import anonymous_run

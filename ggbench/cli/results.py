@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import click
+from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.options import against_option, option, output_options, plot_option
@@ -43,10 +44,7 @@ def command(model: str | None, limit: int, output: Output) -> None:
             found, n_runs = runs_named(store, model, limit)
         runs = [ListedRun.of(stored, store) for stored in found]
         output.notice(*store.notices)
-    if output.as_json:
-        output.record(RESULTS, listed_rows(runs))
-    else:
-        output.answer(results_answer(runs, n_runs, model))
+    output.either(RESULTS, listed_rows(runs), results_answer(runs, n_runs, model))
 
 
 @command.command(
@@ -61,9 +59,9 @@ def command(model: str | None, limit: int, output: Output) -> None:
 @plot_option
 @against_option
 @output_options
-def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
+def show(run_id: int, output: Output) -> None:
     """Show one run, even an interrupted one, with its environment and its command line."""
-    from ggbench.commands.run_output import nearest_rows, run_document, show_run
+    from ggbench.commands.run_output import nearest_rows, run_document, show_answer
     from ggbench.runs.store.database import Store
     from ggbench.runs.stored import read_observations, read_run
     from ggbench.show.presenter import presenter_of
@@ -74,14 +72,17 @@ def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
         run = read_run(store, stored)
         readings = read_observations(store, stored).readings
         presenter = presenter_of(stored.kind)
-    if plot and not presenter.has_figures:
+    if output.plot and not presenter.has_figures:
         output.notice(f"run {run_id} has no samples to plot")
-    if against and nearest_rows(run) is None:
+    if output.against and nearest_rows(run) is None:
         output.notice(f"run {run_id} has nothing to compare with published rows")
     if output.as_json:
-        output.record(presenter.documents.one, run_document(run, against=against) | {"readings": readings})
+        output.record(presenter.documents.one, run_document(run, output) | {"readings": readings})
         return
-    show_run(run, output, plot=plot and presenter.has_figures, against=against)
+    answer = presenter.details(run)
+    if answer.command.endswith(" --plot"):
+        answer = replace(answer, command="")
+    show_answer(answer, [run], output)
 
 
 @command.command(

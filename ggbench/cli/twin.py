@@ -57,8 +57,5 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
         with byte_progress(output, f"{known.id} {quant}") as on_progress:
             path = cached_twin(name, hyper, quant, folder, on_progress)
         twins.append(read_model_file(path))
-    if output.as_json:
-        rows = [figure_values(TWIN, twin) for twin in twins]
-        output.record(TWINS, {"model": known.id, "rows": rows})
-    else:
-        output.answer(twins_answer(known.id, twins))
+    rows = [figure_values(TWIN, twin) for twin in twins]
+    output.either(TWINS, {"model": known.id, "rows": rows}, twins_answer(known.id, twins))

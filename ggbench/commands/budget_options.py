@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec.structs import replace
 
-from ggbench.commands.options import HubOptions, as_record, field_options, projector_option
+from ggbench.commands.options import PATH, HubOptions, as_record, field_options, memory_option
 from ggbench.engines.contract import Engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
@@ -253,7 +253,12 @@ budget_options = as_record(
     _record,
     BudgetOptions.__struct_fields__,
     *field_options(BudgetOptions),
-    projector_option,
+    memory_option(
+        "-mm --mmproj",
+        "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL or in its repo.",
+        PATH,
+        metavar="FILE|auto",
+    ),
 )
 """Add --gpu, --vram, --reserve, --bandwidth and --mmproj; the command gets `memory`, a BudgetOptions."""
 

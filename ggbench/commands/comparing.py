@@ -57,7 +57,7 @@ def compare_again(runs: Sequence[Run], n_turns: int, output: Output) -> NoReturn
             )
         name = (subject.file,) if subject.source == "file" else (subject.model, subject.quant)
         refs.append(parse_model(*name))
-        jobs.append(Job(experiment, resolve_one(refs[-1]), run.head.setup, run.head.settings))
+        jobs.append(Job(experiment, resolve_one(refs[-1]), run.setup, run.head.settings))
     asked = MeasureRequest(refs[0], LlamaConfig(), HubOptions(), output)
     allow_downloads([job.target for job in jobs], asked.hub, output)
     measure_in_turns(jobs, n_turns, asked)
@@ -72,7 +72,7 @@ def measure_in_turns(sides: Sequence[Job], n_turns: int, asked: MeasureRequest) 
     from ggbench.stats.turns import ordered
 
     order = [index for turn in range(n_turns) for index in ordered(range(len(sides)), turn)]
-    measured = measure([sides[index] for index in order], asked, is_sweep=True)
+    measured = measure([sides[index] for index in order], asked)
     columns = _complete(order, measured.runs)
     failed = [each for each in measured.finished if not each.run.is_complete]
     _notice_failures(failed, asked.output)
@@ -94,8 +94,8 @@ def _complete(order: Sequence[int], runs: Sequence[Run]) -> list[list[Run]]:
 
 def _notice_failures(failed: Sequence[Finished], output: Output) -> None:
     """Print how many runs of each engine failed, and why the first did."""
-    for setup in dict.fromkeys(each.run.head.setup for each in failed):
-        reasons = [each.run.reason for each in failed if each.run.head.setup == setup]
+    for setup in dict.fromkeys(each.run.setup for each in failed):
+        reasons = [each.run.reason for each in failed if each.run.setup == setup]
         engine = sanitize(setup.engine_option or setup.engine)
         output.notice(f"{engine}: {counted(len(reasons), 'run')} failed: {reasons[0]}")
 
@@ -105,13 +105,9 @@ def _show_columns(measured: MeasureResult, columns: Sequence[Sequence[Run]]) -> 
     from ggbench.decisions.compare.show import COMPARE, comparison_answer, comparison_document
     from ggbench.runs.store.database import Store
 
-    output = measured.asked.output
     with Store.open() as store:
         comparison = compare([[_as_stored(store, each) for each in column] for column in columns])
-    if output.as_json:
-        output.record(COMPARE, comparison_document(comparison))
-    else:
-        output.answer(comparison_answer(comparison))
+    measured.asked.output.either(COMPARE, comparison_document(comparison), comparison_answer(comparison))
 
 
 def _as_stored(store: Store, run: Run) -> Run:

@@ -55,7 +55,7 @@ class GroupedOption(click.Option):
 
 
 def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
-    """Write paragraphs, wrapped only at spaces: `--base-logits` stays on one line."""
+    """Write paragraphs, wrapped only at spaces: `--cpu-moe` stays on one line."""
     indent = " " * formatter.current_indent
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         if number:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
 import click
 
 from ggbench.commands.options import HubOptions
-from ggbench.commands.output import Output, status_line
+from ggbench.commands.output import DOWNLOAD_INTERRUPTED, Output, status_line
+from ggbench.commands.process import interrupt_sets
 from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.runs.progress import Pace
 from ggbench.text import in_words, sanitize
@@ -118,12 +121,21 @@ def byte_progress(output: Output, title: str) -> Iterator[Callable[..., None]]:
 
 
 @contextlib.contextmanager
-def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
-    """Yield a callback that shows the progress of files, like `byte_progress`."""
+def downloading(
+    output: Output, title: str
+) -> Iterator[tuple[Callable[[Sequence[FileProgress]], None], Callable[[], bool]]]:
+    """Yield a callback that shows the progress of files, like `byte_progress`, and what says whether Ctrl-C was
+    pressed; the download then raises CancelledError, which ends the command.
+    """
     from ggbench.hub.download import summed
 
-    with byte_progress(output, title) as update:
-        yield lambda files: update(*summed(files))
+    cancel = threading.Event()
+    try:
+        with interrupt_sets(cancel), byte_progress(output, title) as update:
+            yield lambda files: update(*summed(files)), cancel.is_set
+    except CancelledError:
+        output.notice(DOWNLOAD_INTERRUPTED)
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
 @contextlib.contextmanager

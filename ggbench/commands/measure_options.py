@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -14,6 +14,7 @@ from ggbench import fields
 from ggbench.commands.load_options import load_options
 from ggbench.commands.options import (
     Decorator,
+    Function,
     MeasureRequest,
     as_record,
     download_options,
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Experiment, Job
     from ggbench.stats.decode_timing import Bandwidth
-
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
@@ -75,7 +73,7 @@ def timeout_option(default: str) -> Decorator:
     return rare_option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 
 
-def _engine_options(function: _Function) -> _Function:
+def _engine_options(function: Function) -> Function:
     """Add the options of all engines that have their own model format; the command gets `configs`, a config by
     engine.
     """
@@ -181,7 +179,7 @@ def measuring_options(
     model in an engine's own format.
     """
 
-    def decorate(function: _Function) -> _Function:
+    def decorate(function: Function) -> Function:
         taken = [*MeasureRequest.__struct_fields__, "quants", "engine"]
         function = _ENGINE(output_options(as_record("asked", _asked, taken)(function)))
         if not has_own_timeout:

@@ -15,7 +15,7 @@ from ggbench.commands.downloads import allow_downloads
 from ggbench.commands.load_options import IgnoredGpuOptions
 from ggbench.commands.measure_options import engine_offer, given_setup
 from ggbench.commands.options import MeasureRequest
-from ggbench.commands.output import DOWNLOAD_INTERRUPTED, Output, interruptible
+from ggbench.commands.output import DOWNLOAD_INTERRUPTED, interruptible
 from ggbench.commands.process import interrupt_sets
 from ggbench.commands.progress import view_of
 from ggbench.engines.endings import Outcome
@@ -30,7 +30,7 @@ from ggbench.runs.run import Run, Settings
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.show.listed_runs import measuring_elsewhere
-from ggbench.show.names import distinct_by_engine, distinct_by_kv, quant_names
+from ggbench.show.names import distinct_by_engine, quant_names
 from ggbench.show.words import say
 from ggbench.text import sanitize
 from ggbench.units import KV_CELLS, format_percent
@@ -49,9 +49,12 @@ class MeasureResult(Record):
     asked: MeasureRequest
     jobs: tuple[Job, ...]
     finished: tuple[Finished, ...]
-    is_sweep: bool
-    """Whether runs are shown side by side, with errors as rows."""
     is_cancelled: bool
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether runs are shown side by side, with errors as rows."""
+        return len(self.jobs) > 1
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -112,44 +115,26 @@ def make_jobs(
     for target in targets:
         if target.source is not None:
             target.source.check_runs()
-    setups = [target.setup(given) for target in targets]
+    jobs = experiment.jobs(settings, asked.model, targets, given, asked.hub.access())
     allow_downloads(targets, asked.hub, asked.output)
-    return [Job(experiment, target, setup, settings) for target, setup in zip(targets, setups, strict=True)]
+    return jobs
 
 
-def warn_of_memory_use(asked: MeasureRequest) -> None:
-    if asked.setup.memory_limit_bytes is None:
-        asked.output.notice("without --memory-limit a search may use nearly all free memory")
-
-
-def measure(
-    jobs: Sequence[Job],
-    asked: MeasureRequest,
-    *,
-    is_sweep: bool | None = None,
-) -> MeasureResult:
-    """Run the jobs and draw their progress; the first Ctrl-C stops them and keeps the results.
-
-    `is_sweep` defaults to whether there are several jobs.
-    """
+def measure(jobs: Sequence[Job], asked: MeasureRequest) -> MeasureResult:
+    """Run the jobs and draw their progress; the first Ctrl-C stops them and keeps the results."""
     times_here = any(job.experiment.measures_speed and not job.target.is_served for job in jobs)
     watch, output = OthersWatch(), asked.output
     with Store.open() as store:
-        output.notice(*filter(None, [_engine_offer(jobs), *store.notices, measuring_elsewhere(store)]))
+        is_one = len({type(job.setup) for job in jobs}) == 1
+        offer = engine_offer(jobs[0].experiment, jobs[0].setup) if is_one else ""
+        output.notice(*filter(None, [offer, *store.notices, measuring_elsewhere(store)]))
         context = _context_of(jobs, asked, store, times_here)
-        if times_here:
-            _warn_of_others(watch.share() or 0.0, output)
-        sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
-        measured = _follow(run_jobs(context, jobs), context, tuple(jobs), asked, is_sweep=sweeps)
+        share = (watch.share() or 0.0) if times_here else 0.0
+        if share >= BUSY_SHARE:
+            output.notice(say("hint.busy", share=format_percent(share)))
+        measured = _follow(run_jobs(context, jobs), context, tuple(jobs), asked)
     _advise(measured)
     return measured
-
-
-def _engine_offer(jobs: Sequence[Job]) -> str:
-    """Return the user's own program that could measure on a GPU; empty without any, or for several engines."""
-    return (
-        engine_offer(jobs[0].experiment, jobs[0].setup) if len({type(job.setup) for job in jobs}) == 1 else ""
-    )
 
 
 def _context_of(jobs: Sequence[Job], asked: MeasureRequest, store: Store, needs_bandwidth: bool) -> RunContext:
@@ -164,23 +149,15 @@ def _context_of(jobs: Sequence[Job], asked: MeasureRequest, store: Store, needs_
         )
 
 
-def _warn_of_others(share: float, output: Output) -> None:
-    """Say before anything is timed that other programs use the CPU."""
-    if share >= BUSY_SHARE:
-        output.notice(say("hint.busy", share=format_percent(share)))
-
-
 def _follow(
     progress: Generator[Progress],
     context: RunContext,
     jobs: tuple[Job, ...],
     asked: MeasureRequest,
-    *,
-    is_sweep: bool,
 ) -> MeasureResult:
     setups = [job.setup for job in jobs]
-    names = distinct_by_kv(quant_names([job.target.subject for job in jobs]), setups)
-    view = view_of(asked.output, distinct_by_engine(names, setups))
+    names = distinct_by_engine(quant_names([job.target.subject for job in jobs]), setups)
+    view = view_of(asked.output, names)
     ignored = IgnoredGpuOptions(asked.output)
     finished: list[Finished] = []
     job, is_stopping = jobs[0], False
@@ -197,10 +174,10 @@ def _follow(
                 case Finished(run):
                     ignored.look(job.setup, run.memory)
                     finished.append(record)
-                    if not is_sweep and record.ends_command:
+                    if len(jobs) == 1 and record.ends_command:
                         continue
             view.draw(record)
-    return MeasureResult(asked, jobs, tuple(finished), is_sweep, context.cancel.is_set())
+    return MeasureResult(asked, jobs, tuple(finished), context.cancel.is_set())
 
 
 def _stops(context: RunContext, record: Progress) -> bool:
@@ -211,20 +188,14 @@ def _stops(context: RunContext, record: Progress) -> bool:
 def _advise(measured: MeasureResult) -> None:
     """Print what remains after the last run: hints, failures despite --quiet, an interrupted download."""
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
-    runs = measured.runs
-    names = quant_names([run.subject for run in runs])
     if hint := _failure_hint(measured):
         output.notice(f"Hint: {hint}")
     if output.quiet and measured.error is None:  # --quiet does not hide failures
-        _print_failures(runs, names)
+        for run, name in zip(measured.runs, quant_names([run.subject for run in measured.runs]), strict=True):
+            if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
+                click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
     if measured.is_cancelled and any(job.target.download_bytes for job in jobs[len(finished) :]):
         output.notice(DOWNLOAD_INTERRUPTED)
-
-
-def _print_failures(runs: Sequence[Run], names: Sequence[str]) -> None:
-    for run, name in zip(runs, names, strict=True):
-        if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
-            click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
 
 
 def _failure_hint(measured: MeasureResult) -> str:
@@ -241,7 +212,7 @@ def _failure_hint(measured: MeasureResult) -> str:
 
 
 def _less_memory(job: Job, run: Run) -> str:
-    setup, environment = run.head.setup, run.head.environment
+    setup, environment = run.setup, run.environment
     has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
     needs_less = setup.less_memory(has_gpu=has_gpu, has_context=bool(run.memory.buffers))
     # without a buffer not even the weights fit, and a search tries no context below KV_CELLS

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from ggbench.stats.decode_timing import Bandwidth
 
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Decorator(Protocol):
-    def __call__(self, function: _Function, /) -> _Function: ...
+    def __call__(self, function: Function, /) -> Function: ...
 
 
 class HubOptions(Record):
@@ -159,7 +159,6 @@ output_option = functools.partial(option, group="output")
 rare_option = functools.partial(option, group="rare")
 
 
-no_measure_option = rare_option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
 workload_option = functools.partial(
     option,
     "--workload",
@@ -167,12 +166,6 @@ workload_option = functools.partial(
     ' questions on a document of 27k; JSON lines of {"new": 800, "generated": 120} for each turn, or answers of servers'
     " with usage or timings; an answer of OUT tokens to IN after DEPTH.",
     metavar="NAME",
-)
-projector_option = memory_option(
-    "-mm --mmproj",
-    "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL or in its repo.",
-    PATH,
-    metavar="FILE|auto",
 )
 plot_option = output_option("--plot", "Plot latency against position in the terminal.", is_flag=True)
 against_option = output_option(
@@ -183,7 +176,7 @@ against_option = output_option(
 def as_record(name: str, make: Callable[..., object], names: Collection[str], *options: Decorator) -> Decorator:
     """Return a decorator that adds options and passes those with these names to the command as one record."""
 
-    def decorate(function: _Function) -> _Function:
+    def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def with_record(**kwargs: Any) -> object:  # noqa: ANN401 - the options' own types
             given = {field: kwargs.pop(field) for field in names if field in kwargs}

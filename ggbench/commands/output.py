@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ggbench.errors import ExitCode
+from ggbench.errors import ExitCode, UsageError
 from ggbench.fields import Option
 from ggbench.record import Record
 
@@ -37,10 +37,28 @@ class Output(Record):
         False
     )
     quiet: Annotated[bool, Option("-q", "Print no progress and no notices.", heading="output")] = False
+    plot: bool = False
+    """Whether to draw the runs, too. Raises UsageError with `--json`."""
+    against: str | None = None
+    """`published` to show the nearest published rows below the runs."""
+
+    def __post_init__(self) -> None:
+        if self.plot and self.as_json:
+            raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
+
+    def either(self, document: Document, record: object, answer: Answer) -> None:
+        """Print a record with `--json`, else an answer."""
+        if self.as_json:
+            self.record(document, record)
+        else:
+            self.answer(answer)
 
     def record(self, document: Document, record: object) -> None:
         """Print a record as JSON on stdout."""
-        _echo_json(document.text(record))
+        text = document.text(record)
+        if not (sys.stdout.encoding or "").lower().startswith("utf"):
+            text = json.dumps(json.loads(text), indent=2)  # escapes what the encoding may lack
+        click.echo(text)
 
     def answer(self, answer: Answer) -> None:
         """Print an answer on stdout, as Markdown with `--md`, and with what is behind it with `--why`."""
@@ -57,7 +75,7 @@ class Output(Record):
                 console.print(renderable, crop=False)  # a command line must not be cut
         click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
-    def plot(self, figure: LineChart, height: int) -> None:
+    def draw(self, figure: LineChart, height: int) -> None:
         """Draw a figure in the terminal, as wide as it is."""
         from ggbench.show.plot import plot_text
 
@@ -90,12 +108,6 @@ def status_line(output: Output) -> Iterator[Callable[[str], None]]:
         return
     with output.console(stderr=True).status("") as status:
         yield status.update
-
-
-def _echo_json(text: str) -> None:
-    if not (sys.stdout.encoding or "").lower().startswith("utf"):
-        text = json.dumps(json.loads(text), indent=2)  # escapes what the encoding may lack
-    click.echo(text)
 
 
 DOWNLOAD_INTERRUPTED = "interrupted; the downloaded part is kept, and the same command continues from there"

@@ -24,23 +24,15 @@ from ggbench.text import in_words
 _PLOT_HEIGHT = 18
 
 
-def measure_and_show(
-    jobs: Sequence[Job],
-    asked: MeasureRequest,
-    *,
-    is_sweep: bool | None = None,
-    plot: bool = False,
-    against: str | None = None,
-    keeps_cache: bool = False,
-) -> NoReturn:
+def measure_and_show(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> NoReturn:
     """Run the jobs with tuned settings if asked to, like `with_tuned`, show one run in full, or several side by side,
     with --json as one document, and end the command.
     """
-    measured = measure(with_tuned(jobs, asked, keeps_cache=keeps_cache), asked, is_sweep=is_sweep)
+    measured = measure(with_tuned(jobs, asked, keeps_cache=keeps_cache), asked)
     runs, output = measured.runs, asked.output
     presenter = presenter_of(jobs[0].experiment.kind)
     if output.as_json:
-        _record(measured, [run_document(run, against=against) for run in runs])
+        _record(measured, [run_document(run, output) for run in runs])
     elif measured.is_sweep and runs:
         answer = presenter.table(runs)
         if left := [job.target.subject for job in measured.jobs[len(runs) :]]:
@@ -49,9 +41,9 @@ def measure_and_show(
                 "run.left", n_done=sum(run.is_complete for run in runs), n_jobs=len(measured.jobs), names=names
             )
             answer = replace(answer, notes=[note, *answer.notes])
-        show_answer(answer, runs, output, against=against)
+        show_answer(answer, runs, output)
     elif measured.error is None and runs and presenter.has_details(runs[0]):
-        show_answer(presenter.details(runs[0]), runs, output, plot=plot, against=against)
+        show_answer(presenter.details(runs[0]), runs, output)
     measured.leave()
 
 
@@ -64,28 +56,24 @@ def _record(measured: MeasureResult, rows: Sequence[dict[str, object]]) -> None:
         output.record(documents.one, row)
 
 
-def run_document(run: Run, *, against: str | None) -> dict[str, object]:
-    """Return the run for JSON, with `against` with the nearest published rows."""
+def run_document(run: Run, output: Output) -> dict[str, object]:
+    """Return the run for JSON, with `--against` with the nearest published rows."""
     documents = presenter_of(run.head.kind).documents
-    return documents.value(run, **({"against": nearest_rows(run)} if against else {}))
+    return documents.value(run, **({"against": nearest_rows(run)} if output.against else {}))
 
 
-def show_run(run: Run, output: Output, *, plot: bool, against: str | None) -> None:
-    """Show a stored run in full."""
-    answer = presenter_of(run.head.kind).details(run)
-    if answer.command.endswith(" --plot"):
-        answer = replace(answer, command="")
-    show_answer(answer, [run], output, plot=plot, against=against)
-
-
-def show_answer(
-    answer: Answer, runs: Sequence[Run], output: Output, *, plot: bool = False, against: str | None = None
-) -> None:
+def show_answer(answer: Answer, runs: Sequence[Run], output: Output) -> None:
     """Show the answer of runs, with their nearest published rows and their plots."""
-    nearest = nearest_parts(runs) if against else []
+    nearest = nearest_parts(runs) if output.against else []
     output.answer(replace(answer, parts=[*answer.parts, *nearest]))
-    if plot:
-        show_plot(runs, output)
+    if not output.plot:
+        return
+    from ggbench.show.listed_runs import SavedRun, saved_figures
+
+    with Store.open() as store:
+        saved = [SavedRun.load(store, each.run_id) for each in runs if each.run_id is not None]
+    for figure in saved_figures(saved):
+        output.draw(figure, _PLOT_HEIGHT)
 
 
 def nearest_rows(run: Run) -> list[NearRow] | None:
@@ -102,13 +90,3 @@ def nearest_parts(runs: Sequence[Run]) -> list[Part]:
             shown = [part for each in found for part in each.parts()]
             parts += shown or [say("published.no_row", quant=quant_name(run.subject))]
     return parts
-
-
-def show_plot(shown: Sequence[Run], output: Output) -> None:
-    """Draw the figures of stored runs, a curve for each run."""
-    from ggbench.show.listed_runs import SavedRun, saved_figures
-
-    with Store.open() as store:
-        runs = [SavedRun.of(store, each) for each in shown if each.run_id is not None]
-    for figure in saved_figures(runs):
-        output.plot(figure, _PLOT_HEIGHT)

@@ -48,14 +48,14 @@ class MachineRuns:
             found: list[Run] = []
             with contextlib.suppress(StoreError):
                 found = runs_of_file(self._store, self._here.key, *key)
-            self._by_file[key] = [run for run in found if self._here.made(run.head.environment)]
+            self._by_file[key] = [run for run in found if self._here.made(run.environment)]
         return self._by_file[key]
 
     def curves(self, file: ModelFile, setup: LlamaConfig, n_seqs: int) -> list[SpeedCurve]:
         """Return the speeds of runs with the same tensors under the same setup, newest first."""
         wanted, found = self.decisive(setup, file.n_layer), []
         for run in self.of(file):
-            own = run.head.setup
+            own = run.setup
             if self.decisive(own, run.subject.n_layer) != wanted:
                 continue
             if n_seqs > 1 and own.kv_unified is not setup.kv_unified:
@@ -79,9 +79,7 @@ class MachineRuns:
             return []
         with contextlib.suppress(StoreError):
             return [
-                run
-                for run in runs_with_rates(self._store, self._here.key)
-                if self._here.made(run.head.environment)
+                run for run in runs_with_rates(self._store, self._here.key) if self._here.made(run.environment)
             ]
         return []
 
@@ -94,7 +92,7 @@ class MachineRuns:
 
     def _is_alike(self, run: Run, asked: tuple[object, ...]) -> bool:
         """Return whether a run read its weights only from the planned memory, not from the CPU's cache."""
-        on_gpu, decisive = self._budget.on_gpu, self.decisive(run.head.setup, run.subject.n_layer)
+        on_gpu, decisive = self._budget.on_gpu, self.decisive(run.setup, run.subject.n_layer)
         if decisive is None or self._unplaced(decisive) != asked:
             return False
         if (run.subject.weight_bytes or 0) <= self._cache_bytes or run.memory.weights_on_gpu is not on_gpu:

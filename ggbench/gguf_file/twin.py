@@ -229,8 +229,8 @@ def select_layers(
 ) -> tuple[dict[str, object], tuple[TensorInfo, ...]]:
     """Return `metadata` and the tensors of `model` with only these layers, in this order and numbered from 0.
 
-    A layer may be given several times. Layers without experts must come before those with them. Raises UsageError for a
-    missing layer, Unsupported if a header cannot express the selection.
+    A layer may be given several times. Layers without experts must come before those with them. Raises
+    Unsupported if a header cannot express the selection.
     """
     by_layer = tensors_by_layer(model.tensors)
     routed = [any("_exps." in tensor.name for tensor in by_layer.get(layer, ())) for layer in layers]
@@ -246,11 +246,6 @@ def select_layers(
 
 def _check_selection(model: ModelFile, layers: Sequence[int], routed: list[bool]) -> None:
     name, architecture = model.name, model.architecture
-    n_layer = model.n_layer - model.n_layer_nextn
-    wrong = [layer for layer in layers if not 0 <= layer < n_layer]
-    if wrong or not layers:
-        what = f"layer {wrong[0]}" if wrong else "no layers selected"
-        raise UsageError(f"{name} has layers 0 to {n_layer - 1}, not {what}", "choose existing layers")
     if architecture in _NOT_ALONE:
         reason = f"{architecture} {_NOT_ALONE[architecture]}, so its layers cannot be timed separately"
         raise Unsupported(f"{name}: {reason}", "use ggbench decode on the whole model")

@@ -36,9 +36,9 @@ def anonymous_run(one: SavedRun) -> SavedRun:
     head = replace(
         run.head,
         subject=subject,
-        setup=_anonymous_record(run.head.setup),
+        setup=_anonymous_record(run.setup),
         settings=_anonymous_record(run.head.settings),
-        environment=_anonymous_record(run.head.environment),
+        environment=_anonymous_record(run.environment),
         command=anonymous(run.head.command),
     )
     bare = replace(

@@ -35,8 +35,6 @@ class Curve(Record):
     """Text after the name in the legend: W and B, or the last value."""
     dimmed: bool = False
     """Whether to draw it paler, behind the others, and without its band."""
-    run: int | None = None
-    """Index of the run; None if each run has one curve, in order."""
     has_bars: bool = False
     """Whether each value is a bar from the x axis, without a line through them."""
 

@@ -25,15 +25,6 @@ _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
 """Characters that json does not escape, some of which terminals and readers mishandle."""
 
 
-def json_text(content: Mapping[str, object]) -> str:
-    """Return JSON that any terminal and reader accepts; NaN and infinity become null."""
-    plain = msgspec.to_builtins(content, str_keys=True, enc_hook=_builtin)
-    text = json.dumps(_finite(plain), ensure_ascii=False, allow_nan=False, indent=2)
-    return _NOT_ASCII.sub(
-        lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text
-    )
-
-
 def _builtin(value: object) -> object:
     """Return what msgspec does not know: paths, and NumPy's numbers. Raises TypeError for anything else."""
     if isinstance(value, PurePath):
@@ -63,9 +54,13 @@ class Document(Record):
     """The record, or a type by `figures_type` of one."""
 
     def text(self, record: object) -> str:
-        """Return a record, or a dict of its members, as JSON."""
+        """Return a record, or a dict of its members, as JSON for any terminal and reader: NaN and infinity are null."""
         members = msgspec.to_builtins(record, str_keys=True, enc_hook=_builtin)
-        return json_text({"schema": f"ggbench.{self.schema}/2"} | members)
+        content = _finite({"schema": f"ggbench.{self.schema}/2"} | members)
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2)
+        return _NOT_ASCII.sub(
+            lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text
+        )
 
     def json_schema(self) -> Json:
         """Return the self-contained JSON Schema."""

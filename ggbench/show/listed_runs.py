@@ -235,16 +235,10 @@ class SavedRun(Record):
     observations: Sequence[object] = ()
 
     @classmethod
-    def of(cls, store: Store, run: Run) -> SavedRun:
-        assert run.run_id is not None
-        stored = store.load_run(run.run_id)
-        recording = read_observations(store, stored)
-        bodies = [each.body for each in recording.observations]
-        return cls(run, store.load_samples(stored.run_id), bodies)
-
-    @classmethod
-    def stored(cls, store: Store, stored: StoredRun) -> SavedRun:
-        return cls.of(store, read_run(store, stored))
+    def load(cls, store: Store, run_id: int) -> SavedRun:
+        stored = store.load_run(run_id)
+        bodies = [each.body for each in read_observations(store, stored).observations]
+        return cls(read_run(store, stored), store.load_samples(run_id), bodies)
 
     @property
     def run_id(self) -> int | None:

@@ -53,7 +53,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
         chunks = say(key, n_together=serving.n_tokens_together, n_tokens=serving.n_tokens)
     return [
         ("server", serving.server),
-        ("at", run.head.setup.base_url or ""),
+        ("at", run.setup.base_url or ""),
         ("clock", say(f"clock.{serving.clock}")),
         ("TTFT", "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms"),
         ("chunks", chunks),

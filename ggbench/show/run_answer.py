@@ -18,7 +18,7 @@ from ggbench.text import sanitize
 
 def run_answer(run: Run, answer: Answer) -> Answer:
     """Return the answer of one run, with what disturbed it as a note, and behind it the machine and the command."""
-    environment = run.head.environment
+    environment = run.environment
     facts = Facts(
         [
             ("run", f"{run.run_id or ''} {run.head.started_at}".strip()),

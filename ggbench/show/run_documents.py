@@ -1,10 +1,9 @@
-"""JSON of measured runs: common parts of all kinds, measured quants, and lists of runs."""
+"""JSON of measured runs: what all kinds have in common, and measured quants."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.machine.records import MachineReading
@@ -23,8 +22,8 @@ class RunDocuments(Record, dict=True):
     own: tuple[Figure[Run], ...]
     """Figures besides those of the file and of every run."""
     about: str
-    takes_several: bool = False
-    """Whether its command measures several quants."""
+    several_as: str = ""
+    """Schema of the document of several quants, `bench` or `quality.all`; empty without one."""
 
     @property
     def figures(self) -> tuple[Figure[Run], ...]:
@@ -38,9 +37,12 @@ class RunDocuments(Record, dict=True):
 
     @cached_property
     def several(self) -> Document | None:
-        if not self.takes_several:
+        if not self.several_as:
             return None
-        return several_document(f"{self.kind}.all", f"{self.about} One for each quant.", self.one.kind)
+        printed_by = f"{self.several_as.partition('.')[0]} MODEL QUANT..."
+        return rows_document(
+            self.several_as, printed_by, f"{self.about} One for each quant.", self.one.kind, model=str
+        )
 
     @property
     def all(self) -> tuple[Document, ...]:
@@ -63,21 +65,3 @@ _FILE = (
 _ENDING = (*figures("outcome note"), _REASON, *figures("run_id command"))
 MEASURED = (*_FILE, *(each for key, each in FIGURES.items() if key != "source"), _REASON)
 """All figures that a quant may have; speeds at depths are in the record of its run."""
-
-
-def several_document(name: str, about: str, row: type[msgspec.Struct], **more: type) -> Document:
-    """Return the document of several quants of a model, in rows of this type."""
-    return rows_document(name, f"{name.partition('.')[0]} MODEL QUANT...", about, row, model=str, **more)
-
-
-BENCH = several_document(
-    "bench",
-    "The whole table of a model.",
-    figures_type("BenchedQuant", MEASURED, "", {"run": Run, "against": list[NearRow] | None}),
-    n_gen=int,
-)
-
-
-def bench_row(run: Run, **more: object) -> dict[str, object]:
-    """Return a row of `BENCH`."""
-    return figure_values(MEASURED, run) | {"run": run} | more

@@ -56,12 +56,8 @@ def color_of(index: int) -> str:
 
 
 def curve_colors(chart: LineChart, run_colors: Sequence[int]) -> dict[int, str]:
-    """Return the colour of each curve that is drawn: its run's, or its own if a run has several."""
-    return {
-        index: color_of(run_colors[index] if curve.run is None else index)
-        for index, curve in enumerate(chart.curves)
-        if len(curve.x)
-    }
+    """Return the colour of each curve that is drawn, that of its run."""
+    return {index: color_of(run_colors[index]) for index, curve in enumerate(chart.curves) if len(curve.x)}
 
 
 def as_vega(chart: LineChart, run_colors: Sequence[int]) -> Spec:

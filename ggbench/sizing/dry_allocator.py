@@ -123,7 +123,7 @@ class DryAllocator:
         self._draft, self._launch, self._opened = draft, launch, contextlib.ExitStack()
         self._engine, self._devices = engine, devices
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
-        self._loaded: LoadedHeader | None = None
+        self._loaded: LoadedHeader
         self._known: dict[tuple[object, tuple[str, ...], LlamaConfig], DryContext] = {}
         self.versions: Mapping[str, str] | None = None
         """Versions that the engine reports; None before the first load."""
@@ -163,7 +163,6 @@ class DryAllocator:
         if self._draft is not None:
             file, drafting = self._draft, self._of_draft.context(context.n_ctx, alike)
         else:
-            assert self._loaded is not None
             # a second context: without weights and vocabulary, its cache unknown to the theory
             file = replace(self._loaded.file, tensors=(), metadata={}, no_kv_reason="runs only the MTP layers")
             drafting = self._context(context.n_ctx, alike)
@@ -191,7 +190,6 @@ class DryAllocator:
                 setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, tensor_split=split, **kept
             )
         wanted = replace(wanted, n_ctx=n_ctx)
-        assert self._loaded is not None
         key = self._loaded.shape, self._copied_types(wanted), wanted
         if key not in self._known:
             self._known[key] = self._make(wanted)
@@ -203,7 +201,7 @@ class DryAllocator:
     def _copied_types(self, setup: LlamaConfig) -> tuple[str, ...]:
         """Return the types of the weights if some stay in main memory, since a GPU copies these for large batches."""
         is_whole = setup.n_gpu_layers < 0 and not setup.tensor_overrides
-        if self._loaded is None or not self._devices or is_whole:
+        if not self._devices or is_whole:
             return ()
         return tuple(tensor.type_name for tensor in self._loaded.file.tensors)
 
@@ -233,7 +231,6 @@ class DryAllocator:
         graph, starts with a reset that loses this, so the previous device computes the first norm and sends it with the
         layer's input, with room for every copy. Models whose layers start differently have no such norm.
         """
-        assert self._loaded is not None
         file, devices = self._loaded.file, self._used(setup)
         layers = device_layers(file.n_layer, setup, devices)[:-1] if devices else ()
         firsts = {place: layer for layer, place in reversed(list(enumerate(layers))) if place != HOST}
@@ -256,7 +253,6 @@ class DryAllocator:
 
         Raises EngineEnded, or BindingFailed if no model can be sized so.
         """
-        assert self._loaded is not None
         allocated, opened = Allocated(()), None
         described = tuple(
             DescribedDevice(device.device, device.backend, device.usable_bytes)

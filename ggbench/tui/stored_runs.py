@@ -52,7 +52,7 @@ def read_runs(store: Store, known: Mapping[int, ListedRun]) -> tuple[ListedRun, 
 
 def saved_runs(store: Store, run_ids: Iterable[int]) -> list[SavedRun]:
     """Return runs with what was recorded of them. Raises StoreError."""
-    return [SavedRun.stored(store, store.load_run(run_id)) for run_id in run_ids]
+    return [SavedRun.load(store, run_id) for run_id in run_ids]
 
 
 def by_model(runs: Iterable[ListedRun]) -> list[ListedRun]:

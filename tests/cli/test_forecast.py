@@ -17,7 +17,7 @@ def test_what_was_forecast_is_known_to_plan(ggbench: Run, machine: FakeMachine, 
     assert measured.code == 0
     assert "writes " in measured.err
     n_workers = len(machine.workers)
-    (row,) = ggbench("plan", tiny_twin, "--no-measure", "--json").json["rows"]
+    (row,) = ggbench("plan", tiny_twin, "--json").json["rows"]
     assert len(machine.workers) == n_workers
     assert (row["expected"]["source"], row["expected"]["basis"]) == (measured.json["basis"], "forecast")
     shown = ggbench("results", "show", measured.json["run_id"], "--json")

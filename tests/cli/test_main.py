@@ -54,7 +54,6 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
         (["maxctx", "m", "--gpu", "m4"], "No such option '--gpu'", "ggbench plan and pick --gpu answer for others"),
         (["pick", "--workload", "documents.txt"], "'documents.txt' is not a workload", "use chat, coding, documents"),
         (["pick", "--as", "preset", "--json"], "--as and --json", "omit one"),
-        (["profile"], "no command named 'profile'", "ggbench forecast measures this machine"),
         (["decode", "m", "-n", "0"], "--n-gen: '0' is out of range", "write 1 to 2,147,483,647 tokens"),
         (["decode", "m", "-c", "16,38"], "--n-ctx: '16,38' is not a number of tokens", "write 16384, 16,384 or 16k"),
         (["decode", "m", "-t", "9999"], "9999 is not in the range 1<=x<=512", "see: ggbench decode --help"),

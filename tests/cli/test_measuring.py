@@ -56,8 +56,7 @@ def test_speed_at_depths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) ->
     assert " -n 128 --n-depth 0,1024 " in ran.json["command"]
     shown = ggbench("results", "show", "1").out
     assert ["1,024", "64.8", "1"] in [line.split() for line in shown.splitlines()]
-    benched = ggbench("bench", tiny_twin, "-d", "1024").out.splitlines()
-    assert benched[0].split()[:5] == ["quant", "tok/s", "at", "1,024", "memory"] and "64.8" in benched[1]
+    assert "64.8" in ggbench("bench", tiny_twin, "-d", "1024").out
     ran = ggbench("compare", "1", "2", "--json")
     found = [each["metric"] for each in ran.json["metrics"]]
     assert [key for key in found if key.startswith("tok_s_d")] == ["tok_s_d0", "tok_s_d1024"]

@@ -143,7 +143,7 @@ def test_models_of_the_catalog_are_compared_by_their_ids(ggbench: Run) -> None:
 
 def test_the_cpu_is_given_the_threads_that_are_timed(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-0.5b", "q4_k_m", "-ctk", "f16", "-ctv", "f16", "--min-speed", "1", "--need-ctx", "5k")
-    unknown = ggbench(*options, "--bandwidth", "30GB/s", "--no-measure")
+    unknown = ggbench(*options, "--bandwidth", "30GB/s")
     [server] = [line for line in unknown.out.splitlines() if line.startswith("llama-server -")]
     assert f" -t {default_threads()} " in server
 
@@ -204,10 +204,10 @@ def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -
 
 def test_a_twin_beside_other_files_is_left_out(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
     (tmp_path / "twin-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
-    alone = ggbench("pick", str(tmp_path), "--no-measure", "--json")
+    alone = ggbench("pick", str(tmp_path), "--json")
     assert (Path(alone.json["pick"]["file"]).name, alone.err) == ("twin-q8_0.gguf", "")
     (tmp_path / "own-q8_0.gguf").write_bytes(tiny_twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
-    ran = ggbench("pick", str(tmp_path), "--no-measure", "--json")
+    ran = ggbench("pick", str(tmp_path), "--json")
     assert {Path(each["file"]).name for each in ran.json["candidates"]} == {"own-q8_0.gguf"}
 
 

@@ -80,7 +80,7 @@ def doctored_bindings(n: int, draw: random.Random, folder: Path, model: Path) ->
     (site / "sitecustomize.py").write_text(_SITE)
     commands = {
         "decode": ["decode", str(model), "-n", "20", "--bandwidth", "20GB/s"], "doctor": ["doctor"],
-        "plan": ["plan", str(model), "-c", "512", "--no-measure"], "maxctx": measuring("maxctx", model),
+        "plan": ["plan", str(model), "-c", "512"], "maxctx": measuring("maxctx", model),
     }  # fmt: skip
     for way, (name, words) in itertools.islice(itertools.cycle(itertools.product(_WAYS, commands.items())), n):
         given = {

@@ -76,8 +76,8 @@ def reading_commands() -> dict[str, list[str]]:
 
     known = {
         "compare": ["1", "2"], "export": ["1"], "help": ["numbers"], "inspect": ["MODEL"],
-        "limits": ["MODEL", "--gpu", "rtx-4090"], "models": [], "plan": ["MODEL", "-c", "512", "--no-measure"],
-        "pick": ["MODEL", "--no-measure"],
+        "limits": ["MODEL", "--gpu", "rtx-4090"], "models": [], "plan": ["MODEL", "-c", "512"],
+        "pick": ["MODEL"],
     }  # fmt: skip
     return {name: known.get(name, []) for name in COMMANDS if name in known or _prints_alone(name)}
 

@@ -64,8 +64,8 @@ def _paste(path: Path) -> None:
 
 _OF_PUBLISHED = (
     ("published", "--json"), ("published", "--source", "llama-bench"), ("published", "--metric", "kld"),
-    ("plan", "qwen2.5-7b", "q4_k_m", "--gpu", "rtx-3090", "--no-measure"),
-    ("pick", "qwen2.5-7b", "--gpu", "rtx-3090", "--no-measure"), ("results", "show", "1", "--against", "published"),
+    ("plan", "qwen2.5-7b", "q4_k_m", "--gpu", "rtx-3090"),
+    ("pick", "qwen2.5-7b", "--gpu", "rtx-3090"), ("results", "show", "1", "--against", "published"),
 )  # fmt: skip
 
 

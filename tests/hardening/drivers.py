@@ -42,8 +42,8 @@ def aborting_drivers(n: int, draw: random.Random, folder: Path, model: Path) -> 
     (site / "sitecustomize.py").write_text(_SITE)
     commands = {
         "decode": measuring("decode", model), "doctor": ["doctor"], "maxctx": measuring("maxctx", model),
-        "plan": ["plan", str(model), "-c", "512", "--no-measure"], "bench": measuring("bench", model),
-        "pick": ["pick", str(model), "--no-measure"], "models": ["models"],
+        "plan": ["plan", str(model), "-c", "512"], "bench": measuring("bench", model),
+        "pick": ["pick", str(model)], "models": ["models"],
     }  # fmt: skip
     cases = list(itertools.product(commands.items(), _MOMENTS, _WAYS))
     draw.shuffle(cases)

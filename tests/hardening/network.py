@@ -105,7 +105,7 @@ def lying_hub(n: int, draw: random.Random, folder: Path) -> Trials:
             label, body = _lied(draw, sound)
             hub.fail("/api/models/*", Says(body), None)
             row.run(f"{label}, models", "models", _REPO, "--json")
-            row.run(f"{label}, plan", "plan", f"hf:{_REPO}", "--gpu", "rtx-3060", "--no-measure")
+            row.run(f"{label}, plan", "plan", f"hf:{_REPO}", "--gpu", "rtx-3060")
             row.run(f"{label}, pull", "pull", f"hf:{_REPO}", "q4_1")
             row.tried -= 2
             _check(row, label, hub, access)

@@ -13,7 +13,7 @@ from tests.hardening.trials import Trials
 _OLD = b"what the user had\n"
 _LONG = "n" * 255
 _WRITERS: Mapping[str, tuple[str, ...]] = {
-    **{f"pick --as {form}": ("pick", "MODEL", "-c", "512", "--no-measure", "--as", form)
+    **{f"pick --as {form}": ("pick", "MODEL", "-c", "512", "--as", form)
        for form in ("sh", "preset", "llama-swap", "modelfile", "docker")},
     "report.html": ("report", "1"), "report.csv": ("report", "1"),
     **{f"export {form}": ("export", "1", "--format", form) for form in ("json", "csv", "llama-bench")},

@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+from ggbench.experiments.decode.show import DOCUMENTS
 from ggbench.runs.run import Run
-from ggbench.show.document import json_text
-from ggbench.show.run_documents import BENCH, bench_row
 
 Golden = Callable[[str, str], None]
+BENCH = DOCUMENTS.several
+assert BENCH is not None
+json_text = BENCH.text
 
 
 def test_document_of_rows(rows: tuple[Run, ...], golden: Golden) -> None:
-    golden("bench.json", BENCH.text({"rows": [bench_row(row) for row in rows]}) + "\n")
+    golden("bench.json", json_text({"rows": [DOCUMENTS.value(row) for row in rows]}) + "\n")
 
 
 def test_text_survives_and_steers_nothing() -> None:

@@ -23,7 +23,6 @@ from ggbench.show.names import column_names
 from ggbench.show.presenter import metrics_of, presenter_of
 from ggbench.show.run_answer import in_turns
 from ggbench.show.words import say
-from ggbench.stats.intervals import Interval
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words
 from ggbench.units import format_number
@@ -57,8 +56,6 @@ class ComparedFigure(Record):
     texts: tuple[str, ...]
     """An em dash if unknown."""
     values: tuple[float | None, ...]
-    values_ci95: tuple[Interval | None, ...]
-    """Interval of each value: of one run for the noise within it; null if unknown."""
     versus: tuple[Versus | None, ...]
     """Each run compared with the first; null for the first itself, and if either is not compared."""
     outcome: Outcome
@@ -217,7 +214,6 @@ def _compared(metric: Metric, columns: Sequence[Column], names: Sequence[str]) -
         concern=metric.concern,
         texts=tuple(each.text for each in found),
         values=tuple(each.value for each in found),
-        values_ci95=tuple(each.ci95 for each in found),
         versus=tuple(ranking.pairs.get((index, 0)) for index in range(len(columns))),
         outcome="",
         compared=tuple(letter(run) for run, each in enumerate(found) if each.compared is not None),

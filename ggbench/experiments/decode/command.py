@@ -8,7 +8,6 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes
 from ggbench.commands.measure_options import measuring_options, tuned_option
 from ggbench.commands.options import MeasureRequest, plot_option, settings_options
-from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 
 
@@ -24,7 +23,7 @@ from ggbench.experiments.decode.record import DecodeSettings
 @plot_option
 @tuned_option
 @measuring_options(servers=True, own_models=True, load=load_options_of_decodes)
-def command(settings: DecodeSettings, plot: bool, asked: MeasureRequest) -> None:
+def command(settings: DecodeSettings, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
     W: context tokens that make a token 1 ms slower. B: latency of the first token. After Ctrl-C or a kill, the
@@ -41,6 +40,4 @@ def command(settings: DecodeSettings, plot: bool, asked: MeasureRequest) -> None
     from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.decode.measure import EXPERIMENT
 
-    if plot and asked.output.as_json:
-        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
-    measure_and_show(make_jobs(EXPERIMENT, settings, asked), asked, plot=plot)
+    measure_and_show(make_jobs(EXPERIMENT, settings, asked), asked)

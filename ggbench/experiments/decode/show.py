@@ -13,7 +13,9 @@ from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import format_count, format_number
 
-DOCUMENTS = RunDocuments("decode", MEASURED, "A decode: latency of every token against its position.")
+DOCUMENTS = RunDocuments(
+    "decode", MEASURED, "A decode: latency of every token against its position.", several_as="bench"
+)
 
 
 class DecodePresenter(QuantPresenter):

@@ -79,7 +79,9 @@ _LENGTHS = (
 
 class ForecastPresenter(Presenter):
     kind = "forecast"
-    documents = RunDocuments("forecast", _DOCUMENTED, "The expected speed of a model.", takes_several=True)
+    documents = RunDocuments(
+        "forecast", _DOCUMENTED, "The expected speed of a model.", several_as="forecast.all"
+    )
     has_line = False
     has_samples = False
     no_answer = "no speed is known"

@@ -8,7 +8,6 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_sessions
 from ggbench.commands.measure_options import measuring_options, tuned_option
 from ggbench.commands.options import MeasureRequest, plot_option, settings_options
-from ggbench.errors import UsageError
 from ggbench.experiments.session.record import SessionSettings
 
 
@@ -24,7 +23,7 @@ from ggbench.experiments.session.record import SessionSettings
 @plot_option
 @tuned_option
 @measuring_options(servers=True, timeout="3600", load=load_options_of_sessions)
-def command(settings: SessionSettings, plot: bool, asked: MeasureRequest) -> None:
+def command(settings: SessionSettings, asked: MeasureRequest) -> None:
     """Time the turns of a session: how long each waits for its first token, and how fast it answers.
 
     The transcript grows in the cache, so each turn reads only what is new. What is read again is counted, and its cause
@@ -39,6 +38,4 @@ def command(settings: SessionSettings, plot: bool, asked: MeasureRequest) -> Non
     from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.session.measure import EXPERIMENT
 
-    if plot and asked.output.as_json:
-        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
-    measure_and_show(make_jobs(EXPERIMENT, settings, asked), asked, plot=plot)
+    measure_and_show(make_jobs(EXPERIMENT, settings, asked), asked)

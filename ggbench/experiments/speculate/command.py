@@ -97,8 +97,5 @@ def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOp
     request = PlanRequest(budget, setup, memory.given, places_experts=True)
     found = plan_drafting(target, draft, request, start_allocator, settings.n_drafted)
     answer = drafting_answer(found, budget)
-    if asked.output.as_json:
-        asked.output.record(DRAFTING, replace(found, answer=answer.text))
-    else:
-        asked.output.answer(answer)
+    asked.output.either(DRAFTING, replace(found, answer=answer.text), answer)
     return ExitCode.DOES_NOT_FIT if found.row.fits is False else ExitCode.DONE

@@ -103,7 +103,7 @@ def drafting_line(run: Run, found: SpeculateResult) -> str:
     else:
         steps = [each.step for each in found.least]
         k = best_step(steps, expected_acceptance(kind_of(found.pair.spec_type)).value).times.k
-    setup = LlamaConfig.of(run.head.setup).as_asked()
+    setup = LlamaConfig.of(run.setup).as_asked()
     draft = file_words(found.pair.draft, "-md", "-hfd") if found.pair.draft else ()
     return server_line(run, setup, draft=draft, spec_type=found.pair.spec_type, n_draft=k)
 

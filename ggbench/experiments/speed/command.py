@@ -30,7 +30,7 @@ from ggbench.experiments.speed.record import SpeedSettings
     servers=True,
     own_models=True,
 )
-def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest) -> None:
+def command(settings: SpeedSettings, asked: MeasureRequest) -> None:
     """Measure tokens/s and memory for each input length and batch size, as defined by the published tables.
 
     Each case reads a separate prompt per sequence, then generates N tokens for all at once. The whole table takes hours
@@ -47,4 +47,4 @@ def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest)
     from ggbench.commands.run_output import measure_and_show
     from ggbench.experiments.speed.measure import EXPERIMENT
 
-    measure_and_show(make_jobs(EXPERIMENT, settings, asked, every=True), asked, against=against)
+    measure_and_show(make_jobs(EXPERIMENT, settings, asked, every=True), asked)

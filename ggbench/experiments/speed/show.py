@@ -82,7 +82,9 @@ _HEADLINE = Figure(
 
 class SpeedPresenter(Presenter):
     kind = "speed"
-    documents = RunDocuments("speed", (_HEADLINE,), "Speed by input length and batch size.", takes_several=True)
+    documents = RunDocuments(
+        "speed", (_HEADLINE,), "Speed by input length and batch size.", several_as="speed.all"
+    )
     has_line = False
     has_samples = False
     no_answer = "no case was measured"
@@ -149,7 +151,7 @@ def _beside(run: Run, found: SpeedCase) -> Beside:
     case, memory = found.case, found.ended.memory_bytes
     conditions = own_speed(run, case.n_input, case.n_gen, case.n_seqs)
     stated = "tok_s" if case.n_seqs == 1 else "throughput_tok_s"
-    rows = [row for row in load_published() if getattr(row, stated) is not None]
+    rows = [row for row in load_published() if stated in row.figures]
     own = {
         "tok_s": format_number(found.tok_s_qwen2_5),
         "throughput_tok_s": format_number(found.decode_tok_s),

@@ -100,8 +100,8 @@ class TuneExperiment(Experiment):
             if (
                 isinstance(found, TuneResult)
                 and found.was_timed
-                and here.made(run.head.environment)
-                and not run.head.setup.engine_option
+                and here.made(run.environment)
+                and not run.setup.engine_option
             ):
                 return FoundSetup(found.changes, f"run {run.run_id}: {found.answer}")
         return None

@@ -26,7 +26,7 @@ def tuned_command(run: Run) -> str:
     found = result_of(run)
     if not found.has_gain or found.finalist is None:
         return ""
-    return server_line(run, replace(found.candidates[found.finalist].setup, n_ctx=run.head.setup.n_ctx))
+    return server_line(run, replace(found.candidates[found.finalist].setup, n_ctx=run.setup.n_ctx))
 
 
 def _best(run: Run) -> str | None:

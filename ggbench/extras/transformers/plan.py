@@ -34,9 +34,7 @@ _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
 """Fields for the memory and the context, common to all engines."""
 
 
-def plan_model(
-    ref: ModelRef, memory: BudgetOptions, setup: LlamaConfig, hub: HubOptions, *, measures: bool
-) -> EnginePlan:
+def plan_model(ref: ModelRef, memory: BudgetOptions, setup: LlamaConfig, hub: HubOptions) -> EnginePlan:
     """Plan each of QUANTs, by default all. Raises GgbenchError, also for an option that only llama.cpp has."""
     defaults = LlamaConfig()
     rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
@@ -48,7 +46,7 @@ def plan_model(
         )
     found = find_checkpoint(ref, hub=hub.access())
     methods = wanted_methods(found, ref)
-    request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
+    request = PlanRequest(memory.budget(setup), setup, memory.given)
     rows = plan_checkpoint(ref.label, found, methods or found.checkpoint.methods(), request)
     sources = {
         "weights": "config.json, and the storage of each method",

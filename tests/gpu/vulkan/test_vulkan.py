@@ -56,7 +56,7 @@ def test_each_device_holds_what_was_planned_for_it(
 ) -> None:
     path = request.getfixturevalue(model)
 
-    planned = ggbench("plan", path, "-c", 512, "--no-measure", *placement)
+    planned = ggbench("plan", path, "-c", 512, *placement)
     ran = decode(ggbench, path, "--no-mmap", *placement)  # a mapped buffer spans tensors that lie elsewhere
 
     assert (planned.code, ran.code) == (0, 0), (planned.stderr, ran.stderr)
@@ -78,7 +78,7 @@ def test_each_device_holds_what_was_planned_for_it(
 
 
 def test_the_device_is_named_with_its_memory(ggbench: Ggbench, small: Path, note: Note) -> None:
-    checkup, planned = ggbench("doctor"), ggbench("plan", small, "--no-measure")
+    checkup, planned = ggbench("doctor"), ggbench("plan", small)
 
     llama, machine = checkup.document["llama_cpp"], planned.document["machine"]
     (device,) = (each for each in llama["devices"] if each["name"] == DEVICE)
@@ -112,7 +112,7 @@ def test_a_cache_beyond_the_largest_tensor_of_the_device_does_not_fit(
     ggbench: Ggbench, small: Path, note: Note
 ) -> None:
     """llama.cpp aborts of it; a plan whose other layers lie in main memory would go on to such lengths."""
-    planned, ended = ggbench("plan", small, "--no-measure", "-ngl", 4), decode(ggbench, small, "-c", 2**20)
+    planned, ended = ggbench("plan", small, "-ngl", 4), decode(ggbench, small, "-c", 2**20)
     (row,) = planned.document["rows"]
     note("a tensor too large for the device", planned_n_ctx=row["planned_n_ctx"], said=ended.stderr.splitlines()[-2:])
 
