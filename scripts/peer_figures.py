@@ -312,7 +312,7 @@ def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Value
 
 
 def _maxctx(target: Target, setup: LlamaConfig) -> tuple[int, int]:
-    job = Job(MAXCTX, target, setup, MaxctxSettings(prove=False))
+    job = Job(MAXCTX, target, setup, MaxctxSettings(prove=False, reserve_bytes=0))
     *_, finished = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(finished, Finished)
     found = finished.run.result

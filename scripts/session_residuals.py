@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ggbench.commands.measure_options import run_by
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.session_cache import cached_tokens
-from ggbench.expect.session_time import TurnTime, turn_times
+from ggbench.expect.session_time import TurnTimes, turn_times
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.experiments.session.record import SessionResult, SessionSettings
@@ -30,6 +30,7 @@ from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run, Settings
 from ggbench.runs.session import RunContext, run_context
 from ggbench.show.names import quant_name
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import SpeedCurve
 
 AIM, WITHIN, ALIKE = 0.15, 0.9, 0.1
@@ -55,14 +56,18 @@ def main() -> int:
             setup = run_by(engine, LlamaConfig())
             n_cached = cached_tokens(settings.session, file, setup)
             predicted = turn_times([curve], settings.session, n_cached)
+            assert predicted is not None
             is_good &= _compare([_run(context, target, setup, settings) for _ in range(2)], predicted)
     return 0 if is_good else 1
 
 
-def _compare(runs: Sequence[Run], predicted: Sequence[TurnTime]) -> bool:
+def _compare(runs: Sequence[Run], predicted: TurnTimes) -> bool:
     """Print the row of a session that was taken twice, and return whether the first is as good as it should be."""
-    waits = [each.wait_s for each in predicted if each.wait_s is not None]
-    expected = [*waits, *(each.answer_s for each in predicted)]
+    assert predicted.waits_s is not None
+    waits, answers = (
+        [Estimate(*ends) for ends in each.T.tolist()] for each in (predicted.waits_s, predicted.answers_s)
+    )
+    expected = [*waits, *answers]
     first, second = (_measured(run) for run in runs)
     (measured_s, last_s), total_s = first, sum(each.value for each in expected)
     within = _share(each.low <= s <= each.high for each, s in zip(expected, measured_s, strict=True))

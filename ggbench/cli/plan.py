@@ -70,8 +70,8 @@ def command(
     context than asked for, which is then planned, as llama-server gives a slot no more.
 
     Headers of a Hub repo (org/name) are fetched with range requests and cached for --offline; incomplete files work.
-    --gpu and --vram plan for a card that this machine lacks, and --or compares several: each then keeps the fewest
-    experts of a mixture in main memory with which it fits, unless -ncmoe gives one number to all.
+    --gpu and --vram plan for a card that this machine lacks, and --or compares several. Then, and with --workload, the
+    fewest experts of a mixture stay in main memory with which it fits, as in pick, unless -ncmoe gives their number.
 
     If nothing fits, plan lists single changes that would make the closest quant fit; --json has them for every row.
 
@@ -195,11 +195,12 @@ def _plan_files(
         importlib.import_module("ggbench.show.plan")  # while the worker starts
         found = []
         session = None if workload is None else parse_session(workload)
+        places_experts = compares or workload is not None
         for memory, known in zip(machines, budgets, strict=True):
             budget = with_main_memory(known)
             if draft is not None:
                 budget = replace(budget, draft=draft.to_run)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
-            request = PlanRequest(budget, setup, _options(memory, workload), places_experts=compares)
+            request = PlanRequest(budget, setup, _options(memory, workload), places_experts=places_experts)
             found.append(plan_model(targets, request, allocator, smaller, session))
     return found

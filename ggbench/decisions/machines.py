@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.record import placement_options
 from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.record import Record
@@ -20,6 +19,7 @@ from ggbench.show.names import short_device
 from ggbench.show.plan import (
     INTERVALS,
     MACHINE,
+    PLACED,
     PLAN_FIGURES,
     ROW,
     assumed_memory,
@@ -108,11 +108,6 @@ def _lack(name: str, row: PlanRow) -> str:
     return say("machines.lacks", place=name, short=format_bytes(-row.left_bytes))
 
 
-def _placed(row: PlanRow) -> str:
-    """Return the options that keep a part in main memory, `-ncmoe 24`; empty if everything is on the GPUs."""
-    return " ".join(placement_options(row.setup)) if row.setup is not None and row.is_split else ""
-
-
 def machine_name(budget: Budget) -> str:
     """Return a short name of a machine with its memory, as some cards of one name are sold with two sizes.
 
@@ -134,7 +129,7 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     names = (
         PLAN_FIGURES["quant"],
         Figure[PlanRow]("machine", "machine", lambda row: place_of[id(row)]),
-        Figure[PlanRow]("options", "options", _placed),
+        PLACED,
     )
     front = _front(rows, shown.session)
     behind = (PLAN_FIGURES["limit_tok_s"], INTERVALS[0])
@@ -165,7 +160,7 @@ def _front(rows: Sequence[PlanRow], session: str) -> list[Figure[PlanRow]]:
 
 
 def _total(row: PlanRow) -> str:
-    return "?" if row.session is None else f"{basis_mark(row.session.tok_s)}{span_text(row.session.total_s)}"
+    return "?" if row.session is None else f"{basis_mark(row.session.total_s)}{span_text(row.session.total_s)}"
 
 
 def _note(place: str, row: PlanRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -26,6 +26,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import default_threads
 from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.models.published import data_text, reads_data
+from ggbench.models.published.benches import ROWS_FILE, BenchedRow, parse_benches
 from ggbench.record import Record
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
@@ -133,12 +134,34 @@ def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.
         rows[_EXPERTS] = f"{counted(_row_counts()[_EXPERTS], 'row')} of experts in main memory"
     elif HOST in places:
         rows[_CPU] = f"{counted(_row_counts()[_CPU], 'row')} of CPUs"
+    nearest = "".join(
+        f"; nearest: {_nearest_row(placement, kind)}" for kind in kinds.values() if kind.term in rows
+    )
     return SpeedCurve(
         "published",
-        f"others' llama-bench: {in_words(list(rows.values()))}",
+        f"others' llama-bench: {in_words(list(rows.values()))}{nearest}",
         tuple((n, step.time(by_place)) for n, by_place in read.items()),
         _prefills(placement, step.model) if len(kinds) == 1 else (),
     )
+
+
+def _nearest_row(placement: Placement, kind: DeviceKind) -> str:
+    """Return the row of a device that is nearest: by architecture, then size."""
+    architecture, n_bytes = placement.file.architecture, placement.file.file_bytes or 1
+
+    def distance(row: BenchedRow) -> tuple[bool, float, int]:
+        size = abs(math.log((row.weight_bytes or 1) / n_bytes))
+        return row.model.split()[0] != architecture, size, row.n_depth
+
+    row = min(_device_rows(kind.term), key=distance)
+    return f"{row.model} {row.quant} {row.test} @ d{row.n_depth}, {row.tok_s:g} tok/s"
+
+
+@functools.cache
+def _device_rows(term: str) -> Sequence[BenchedRow]:
+    """Return the rows that a device was fitted to, of those that are published."""
+    header, *lines = data_text(ROWS_FILE).splitlines()
+    return parse_benches("\n".join([header, *(lines[n] for n in fitted_speeds().rows[f"read:device={term}"])]))
 
 
 def _n_threads(setup: LlamaConfig, *, is_here: bool) -> int:

@@ -8,6 +8,8 @@ server-context.cpp of the llama.cpp in llama-cpp-python 0.3.36. It makes more of
 
 from __future__ import annotations
 
+import functools
+
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.expect.sessions import Conversation
 from ggbench.gguf_file.model_file import ModelFile
@@ -28,28 +30,34 @@ def cached_tokens(session: Conversation, file: ModelFile, setup: LlamaConfig) ->
     window, n_slots = max(windows, default=0), setup.n_seq_max if setup.kv_unified else 1
     is_recurrent = any(each.recurrent_elements for each in file.states)
     n_end = min(setup.n_batch, _BEFORE_END + setup.n_ubatch)
-    slot = _Slot(window, whole_steps(n_slots * window + setup.n_ubatch), n_end, is_recurrent)
+    return _cached_by(session, window, whole_steps(n_slots * window + setup.n_ubatch), n_end, is_recurrent)
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_by(session: Conversation, *cache: int) -> tuple[int, ...]:
+    """Return the same by what decides it, which quants of a model share."""
+    slot = _Slot(*cache)
     return tuple(
-        slot.read(depth, depth + turn.n_new, turn.n_gen)
+        slot.read(depth, depth + turn.n_new, turn.n_steps)
         for depth, turn in zip(session.depths, session.turns, strict=True)
     )
 
 
 class _Slot:
-    def __init__(self, window: int, n_cells: int, n_end: int, is_recurrent: bool) -> None:
+    def __init__(self, window: int, n_cells: int, n_end: int, is_recurrent: int) -> None:
         """Begin empty, with `n_cells` of a windowed cache: `size_swa` in llama-kv-cache-iswa.cpp."""
         self._window, self._n_cells, self._n_end, self._is_recurrent = window, n_cells, n_end, is_recurrent
         self._length = 0
         self._checkpoints: list[int] = []
 
-    def read(self, n_common: int, n_prompt: int, n_gen: int) -> int:
+    def read(self, n_common: int, n_prompt: int, n_steps: int) -> int:
         """Read a prompt that begins with `n_common` tokens of the slot's, and answer it; return what was cached."""
         cached = self._cached(min(n_common, self._length))
         self._checkpoints = [each for each in self._checkpoints if each <= cached + 1]
         for each in (max(cached, n_prompt - self._n_end), n_prompt - _BEFORE_END):
             if 0 < each >= cached:
                 self._keep(each)
-        self._length = n_prompt + max(0, n_gen - 1)
+        self._length = n_prompt + n_steps
         return cached
 
     def _cached(self, n_common: int) -> int:
@@ -61,9 +69,9 @@ class _Slot:
             can_cut = not self._window or first < n_common - self._window
         if can_cut:
             return n_common
-        n_again = 0 if self._is_recurrent else 1
-        found = next((each for each in reversed(self._checkpoints) if each <= n_common + n_again), 0)
-        return max(0, found - n_again)
+        n_back = 0 if self._is_recurrent else 1
+        found = next((each for each in reversed(self._checkpoints) if each <= n_common + n_back), 0)
+        return max(0, found - n_back)
 
     def _keep(self, n_tokens: int) -> None:
         """Add a checkpoint, instead of those that are too close to an earlier one if there are as many as may be."""

@@ -1,27 +1,40 @@
-"""How long a session takes where a file is placed: each prompt after what is cached, and each answer at its depth."""
+"""How long a session takes where a file is placed: each prompt after what is cached, and each answer at its depth.
+
+A file may hold thousands of turns, and a pick times it with each candidate: all turns are computed at once.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
-from msgspec.structs import astuple, replace
+import numpy as np
+from msgspec.structs import replace
 
-from ggbench.expect.sessions import Conversation
+from ggbench.expect.sessions import Conversation, count_reread
 from ggbench.expect.speed import curve_at
-from ggbench.stats.intervals import Estimate, Expected
-from ggbench.stats.speed_curve import Known, SessionTime, SpeedCurve, interpolated, inverse
+from ggbench.stats.intervals import Estimate, Expected, SpeedBasis
+from ggbench.stats.speed_curve import (
+    Floats,
+    Known,
+    SessionTime,
+    SpeedCurve,
+    along,
+    inverse,
+    ordered,
+    points_of,
+)
 
-_NO_TIME = Estimate(0.0, 0.0, 0.0)
 
+class TurnTimes(NamedTuple):
+    """Seconds, with a column for each turn."""
 
-class TurnTime(NamedTuple):
-    wait_s: Estimate | None
-    """Until the first token; None if prompt speed is unknown."""
-    answer_s: Estimate
+    waits_s: Floats | None
+    """Until each first token; None if prompt speed is unknown."""
+    answers_s: Floats
+    """After it; 0 without another token."""
     curve: SpeedCurve
-    """What the answer rests on."""
+    """What the last answer rests on."""
 
 
 def session_time(
@@ -31,78 +44,61 @@ def session_time(
 
     Each end of a sum is the sum of these ends: errors of one curve are correlated over turns.
     """
-    times = turn_times(curves, session, n_cached)
-    n_gen = sum(turn.n_gen for turn in session.turns)
-    if not times or not n_gen:
+    times, n_steps = turn_times(curves, session, n_cached), sum(turn.n_steps for turn in session.turns)
+    if times is None or not n_steps:
         return None
-    answers, last = _NO_TIME, times[-1].curve
-    for each in times:
-        answers = answers.plus(each.answer_s)
-    tok_s = inverse(answers, n_gen)
-    speed = Expected(tok_s.value, tok_s.low, tok_s.high, last.basis, last.source, last.is_steady)
-    n_again = sum(session.depths) - sum(n_cached or session.depths)
-    found = SessionTime(session.name, len(session.turns), session.n_tokens, speed, answers, n_again=n_again)
-    waits = [each.wait_s for each in times if each.wait_s is not None]
-    if len(waits) < len(times):
+    waits, curve, answers = times.waits_s, times.curve, Estimate(*times.answers_s.sum(axis=1).tolist())
+    tok_s = inverse(answers, n_steps)
+    speed = Expected(tok_s.value, tok_s.low, tok_s.high, curve.basis, curve.source, curve.is_steady)
+    n_reread = sum(map(count_reread, session.depths, n_cached))
+    found = SessionTime(session.name, len(session.turns), session.n_tokens, speed, answers, n_reread=n_reread)
+    if waits is None:
         return found
-    total = answers
-    for wait in waits:
-        total = total.plus(wait)
-    return replace(found, total_s=total, first_wait_s=waits[0], last_wait_s=waits[-1])
+    first, last = (Estimate(*ends) for ends in waits.T[[0, -1]].tolist())
+    total = answers.plus(Estimate(*waits.sum(axis=1).tolist()))
+    basis = max(curve.basis, curve.prefill_basis or curve.basis, key=get_args(SpeedBasis).index)
+    return replace(
+        found,
+        total_s=Expected(total.value, total.low, total.high, basis, curve.prefill_source or curve.source),
+        first_wait_s=first,
+        last_wait_s=last,
+    )
 
 
+@np.errstate(invalid="ignore")  # infinite ends
 def turn_times(
     curves: Sequence[SpeedCurve], session: Conversation, n_cached: Sequence[int] = ()
-) -> list[TurnTime]:
-    """Return the times of the turns; empty if a depth is unknown.
+) -> TurnTimes | None:
+    """Return the times of the turns; None if a depth is unknown.
 
     `n_cached` are the tokens that a server has cached of each prompt, by default all that the session keeps. An answer
-    takes the step in its middle, times its tokens.
+    takes the step in its middle, times its steps. No wait is shorter than a step, which reads the weights as well.
     """
-    found, readers = list[TurnTime](), dict[int, _Reader]()
-    for begin, depth, turn in zip(n_cached or session.depths, session.depths, session.turns, strict=True):
-        end = depth + turn.n_new
-        middle = end + turn.n_gen // 2
-        curve = curve_at(curves, middle)
-        if curve is None:
-            return []
-        wait = None
+    begins, turns = np.array(n_cached or session.depths), session.turns
+    ends, steps = (
+        np.add(session.depths, [turn.n_new for turn in turns]),
+        np.array([turn.n_steps for turn in turns]),
+    )
+    middles = ends + (steps + 1) // 2
+    chosen = list(filter(None, (curve_at(curves, middle) for middle in middles.tolist())))
+    if len(chosen) < len(turns):
+        return None
+    answers, waits = np.zeros((3, len(turns))), np.zeros((3, len(turns)))
+    for curve in {id(each): each for each in chosen}.values():
+        own, steps_ms = [each is curve for each in chosen], points_of(curve.step_ms)
+        answers[:, own] = np.where(steps[own], steps[own] * along(*steps_ms, middles[own]), 0.0)
         if curve.prefill_ms:
-            if id(curve) not in readers:
-                readers[id(curve)] = _Reader(curve.prefill_ms)
-            wait = _seconds(readers[id(curve)].between(begin, end, curve.step_ms_at(end)))
-        answer = _seconds(curve.step_ms_at(middle), turn.n_gen) if turn.n_gen else _NO_TIME
-        found.append(TurnTime(wait, answer, curve))
-    return found
+            read = _read(curve.prefill_ms, ends[own])
+            read = np.where(np.isfinite(read), read - _read(curve.prefill_ms, begins[own]), np.inf)
+            waits[:, own] = ordered(np.maximum(read, along(*steps_ms, ends[own])))
+    return TurnTimes(waits / 1e3 if waits.any() else None, answers / 1e3, curve)
 
 
-def _seconds(ms: Estimate, times: int = 1) -> Estimate:
-    return _NO_TIME.plus(ms, times / 1e3)
-
-
-class _Reader:
-    """Reads prompts whose times from an empty context are known by length.
+def _read(known: Known, n: Floats) -> Floats:
+    """Return the times of prompts of `n` tokens from an empty context.
 
     A token takes what lies on the line through the two nearest lengths, but no less than in any that is known.
     """
-
-    def __init__(self, known: Known) -> None:
-        self._of_token = tuple((n, Estimate(*(each / n for each in astuple(ms)))) for n, ms in known)
-        self._least = tuple(map(min, zip(*(astuple(ms) for _, ms in self._of_token), strict=True)))
-
-    def between(self, begin: int, end: int, step: Estimate) -> Estimate:
-        """Return the time [ms] from one length to another, at least that of a step, which reads the weights as well.
-
-        It is the time of a prompt to the end, less that to the beginning.
-        """
-        spans = zip(self._upto(end), self._upto(begin), astuple(step), strict=True)
-        value, low, high = (
-            max(after - before, least) if math.isfinite(after) else math.inf for after, before, least in spans
-        )
-        return Estimate(value, min(low, value), max(high, value))
-
-    def _upto(self, n: int) -> tuple[float, ...]:
-        if not n:
-            return 0.0, 0.0, 0.0
-        expected = astuple(interpolated(self._of_token, n))
-        return tuple(n * max(pair) for pair in zip(expected, self._least, strict=True))
+    lengths, ms = points_of(known)
+    of_token = ms / lengths
+    return np.where(n, n * np.maximum(along(lengths, of_token, n), of_token.min(axis=1, keepdims=True)), 0.0)

@@ -6,7 +6,8 @@ that this machine's other runs reach, or others' rows of llama-bench. Nothing el
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import get_args
 
 from msgspec.structs import replace
 
@@ -16,8 +17,10 @@ from ggbench.expect.scaled_speed import scaled_curve
 from ggbench.expect.together import curves_together
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.speed_limits import read_latencies_ms, speed_positions, weights_ratio
-from ggbench.stats.intervals import Expected
-from ggbench.stats.speed_curve import Known, SpeedCurve
+from ggbench.stats.intervals import Expected, SpeedBasis
+from ggbench.stats.speed_curve import SpeedCurve
+
+_BASES = get_args(SpeedBasis)
 
 
 def expected_speed(placement: Placement, runs: MachineRuns, n: int, n_seqs: int = 1) -> Expected | None:
@@ -31,17 +34,16 @@ def expected_curves(placement: Placement, runs: MachineRuns, n_seqs: int = 1) ->
     `runs` are those of the machine that the file is placed on.
     """
     measured = runs.curves(placement.file, placement.setup, n_seqs)
+    known = sorted((each for each in measured if each.step_ms), key=_order)
     if n_seqs > 1:
         alone = expected_curves(placement, runs)
-        prompts = alone[0].prefill_ms if alone else ()
         together = curves_together(alone, n_seqs, weights_ratio(placement, n_seqs))
-        return (*_decodes(measured, prompts), *together)
-    prompts = _prefill_ms(measured)
-    known = _decodes(measured, prompts)
-    elsewhere = _scaled(placement, runs) or published_curve(placement, is_here=runs.is_here)
-    if elsewhere is not None:
-        known.append(replace(elsewhere, prefill_ms=prompts or elsewhere.prefill_ms))
-    return tuple(known)
+        return (*(_reading(each, next(iter(alone), None)) for each in known), *together)
+    published = published_curve(placement, is_here=runs.is_here)
+    elsewhere = _scaled(placement, runs) or published
+    read = (each for each in (*measured, published) if each is not None and each.prefill_ms)
+    prompts = min(read, key=lambda each: _BASES.index(each.basis), default=None)
+    return tuple(_reading(each, prompts) for each in (*known, elsewhere) if each is not None)
 
 
 def curve_at(curves: Sequence[SpeedCurve], n: int) -> SpeedCurve | None:
@@ -63,16 +65,21 @@ def speed_at(curves: Sequence[SpeedCurve], n: int, n_seqs: int = 1) -> Expected 
     return Expected(value, low, high, curve.basis, curve.source, curve.is_steady)
 
 
-def _decodes(measured: Iterable[SpeedCurve], prefill_ms: Known) -> list[SpeedCurve]:
-    """Return the curves that show a decode, the most reliable first, with these times of prompts."""
-    found = [replace(each, prefill_ms=prefill_ms) for each in measured if each.step_ms]
-    return sorted(found, key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
+def _order(curve: SpeedCurve) -> tuple[bool, bool, bool]:
+    """Order curves, the most reliable first."""
+    return not curve.has_line, curve.basis != "measured", not curve.is_steady
 
 
-def _prefill_ms(measured: Iterable[SpeedCurve]) -> Known:
-    """Return the times of prompts of the newest run that shows them, or else of a forecast."""
-    found = sorted((each for each in measured if each.prefill_ms), key=lambda each: each.basis != "measured")
-    return found[0].prefill_ms if found else ()
+def _reading(curve: SpeedCurve, prompts: SpeedCurve | None) -> SpeedCurve:
+    """Return a curve with the times of prompts of another."""
+    if prompts is None:
+        return curve
+    return replace(
+        curve,
+        prefill_ms=prompts.prefill_ms,
+        prefill_basis=prompts.prefill_basis or prompts.basis,
+        prefill_source=prompts.prefill_source or prompts.source,
+    )
 
 
 def _scaled(placement: Placement, runs: MachineRuns) -> SpeedCurve | None:

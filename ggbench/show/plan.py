@@ -87,7 +87,8 @@ def session_text(time: SessionTime | None, quant: str = "") -> str:
     """Return how long a session takes: `A coding session of 40 turns: ~11 min (8–15 min) ...`"""
     if time is None:
         return ""
-    mark, total = basis_mark(time.tok_s), time.total_s
+    total = time.total_s
+    mark = basis_mark(total or time.tok_s)
     turns = counted(time.n_turns, "turn") + (f" with {quant}" if quant else "")
     key, ends = "answers", ""
     if total is not None:
@@ -104,8 +105,8 @@ def session_text(time: SessionTime | None, quant: str = "") -> str:
         first_wait=f"{mark}{span_text(time.first_wait_s)}",
         last_wait=f"{mark}{span_text(time.last_wait_s)}",
     )
-    is_lost = time.n_again > time.n_turns  # the last token of an answer is always read
-    return f"{said_time} {say('expected_session.again', n_again=time.n_again)}" if is_lost else said_time
+    again = say("expected_session.again", n_reread=time.n_reread)
+    return f"{said_time} {again}" if time.n_reread else said_time
 
 
 def gains_text(step: DraftStep) -> str:
@@ -201,6 +202,9 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
     )
 }
 """The figures of a quant's plan, by key."""
+PLACED: Figure[PlanRow] = Figure(
+    "options", "options", lambda row: " ".join(row.options) if row.is_split else ""
+)
 _FRONT = ("quant", "file_bytes", "needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "tok_s_together", "kld")
 _BEHIND = ("quant", "bpw", "tok_s", "limit_tok_s")
 INTERVALS: Sequence[Figure[PlanRow]] = (
@@ -460,6 +464,7 @@ def _quants(rows: Sequence[PlanRow]) -> str:
 def _front_table(budget: Budget, rows: Sequence[PlanRow]) -> Table[PlanRow]:
     has_users = any(row.expected_together for row in rows)
     figures = [PLAN_FIGURES[key] for key in _FRONT if has_users or key != "tok_s_together"]
+    figures.insert(1, PLACED)
     named = dict(zip(map(id, rows), model_names([row.subject for row in rows]), strict=True))
     if len(set(named.values())) > 1:
         figures.insert(0, Figure("model", "model", lambda row: named[id(row)]))

@@ -69,24 +69,25 @@ class Reserve(Record):
     besides_bytes: int = 0
     """Bytes of the allocating process outside its buffers, if a limit includes them; else all of the reserve is its."""
 
-    def kept_of(self, memory: DeviceMemory, limit_bytes: int | None, reserve_bytes: int | None) -> DeviceMemory:
-        """Return a memory with its reserve and the limit, if any; what the limit leaves unused counts as reserve."""
-        unused_bytes = 0 if limit_bytes is None else max(0, memory.free_bytes - limit_bytes)
+    def kept_of(self, memory: DeviceMemory, reserve_bytes: int | None) -> DeviceMemory:
+        """Return a memory with its reserve."""
         process_bytes = self.besides_bytes or self.default_bytes
-        kept_bytes, why = max(0, self.default_bytes - process_bytes - unused_bytes), self.why
+        kept_bytes, why = max(0, self.default_bytes - process_bytes), self.why
         if reserve_bytes is not None:
             kept_bytes, process_bytes, why = reserve_bytes, self.besides_bytes, "given"
-        elif unused_bytes:
-            why = "what llama.cpp's process takes within --memory-limit"
-            process_bytes = self.besides_bytes or max(0, process_bytes - unused_bytes)
         return replace(
             memory,
-            free_bytes=memory.free_bytes - unused_bytes,
-            memory_source="given as --memory-limit" if unused_bytes else memory.memory_source,
             reserve_bytes=kept_bytes + process_bytes,
             reserve_source=why,
             process_bytes=process_bytes,
         )
+
+
+def _limited(memory: DeviceMemory, limit_bytes: int | None) -> DeviceMemory:
+    """Return a memory as if there were no more of it than a --memory-limit."""
+    if limit_bytes is None or limit_bytes >= memory.free_bytes:
+        return memory
+    return replace(memory, free_bytes=limit_bytes, memory_source="given as --memory-limit")
 
 
 _PROCESS = Reserve(PROCESS_RESERVE_BYTES, "for llama.cpp's process")
@@ -120,7 +121,7 @@ def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes
             is_shared=device.shared_bytes is not None,
             memory_source=device.memory_source,
         )
-        devices.append(_reserve_of(device, number).kept_of(memory, limit_bytes, reserve_bytes))
+        devices.append(_reserve_of(device, number).kept_of(_limited(memory, limit_bytes), reserve_bytes))
     if not all(each.usable_bytes for each in devices):
         kept, memory_size = format_bytes(devices[0].reserve_bytes), format_bytes(devices[0].free_bytes)
         raise UsageError(f"a reserve of {kept} uses up {memory_size}", "lower --reserve; 0 for none")
@@ -142,6 +143,11 @@ def _of_main_memory(total_bytes: int, most_bytes: int, why: str) -> Reserve:
     return Reserve(min(most_bytes, total_bytes // CPU_RESERVE_SHARE), why, BESIDE_BUFFERS_BYTES)
 
 
+def _of_desktop(memory: DeviceMemory, reserve_bytes: int | None) -> DeviceMemory:
+    """Return a main memory with what is kept of it, which all of its programs share."""
+    return _of_main_memory(memory.free_bytes, DESKTOP_RESERVE_BYTES, _DESKTOP).kept_of(memory, reserve_bytes)
+
+
 def _described_host(
     machine: Machine, reserve_bytes: int | None, limit_bytes: int | None
 ) -> DeviceMemory | None:
@@ -160,8 +166,7 @@ def _described_host(
     memory = DeviceMemory(
         HOST_DEVICE, free_bytes, name="main memory", bandwidth=machine.host.bandwidth, memory_source="given"
     )
-    reserve = _of_main_memory(free_bytes, DESKTOP_RESERVE_BYTES, _DESKTOP)
-    return reserve.kept_of(memory, limit_bytes, reserve_bytes)
+    return _of_desktop(_limited(memory, limit_bytes), reserve_bytes)
 
 
 def with_main_memory(budget: Budget) -> Budget:
@@ -247,14 +252,17 @@ def _budget_here(
         bandwidth=bandwidth,
         memory_source="available at this moment",
     )
+    limited = host if devices else _limited(host, limit_bytes)
+    if limited is not host:
+        return Budget(host=_of_desktop(limited, reserve_bytes))
     if not devices:
-        return Budget(host=reserve.kept_of(host, limit_bytes, reserve_bytes))
-    gpus = tuple(_FREE_GPU.kept_of(device, limit_bytes, reserve_bytes) for device in devices)
+        return Budget(host=reserve.kept_of(host, reserve_bytes))
+    gpus = tuple(_FREE_GPU.kept_of(_limited(device, limit_bytes), reserve_bytes) for device in devices)
     shared_bytes = sum(device.free_bytes for device in gpus if device.is_shared)
     if shared_bytes >= host.free_bytes:
         return Budget(gpus)
     host = replace(host, name="main memory", free_bytes=host.free_bytes - shared_bytes)
-    return Budget(gpus, reserve.kept_of(host, None, None))
+    return Budget(gpus, reserve.kept_of(host, None))
 
 
 def _devices_of(setup: EngineConfig) -> Sequence[DeviceMemory]:

@@ -159,7 +159,7 @@ class Planners:
         fitter = self.fitter(variant)
         fit = _fit(fitter, request.setup)
         if request.places_experts and fitter.file.n_expert and not fit.is_enough:
-            fit = smallest_split(fitter, fit) or fit
+            fit = _split(fitter, fit) or fit
         row = _row(variant, request, fitter, fit, by_line=by_line)
         if row.fits is False:
             row = replace(row, changes=what_helps(fitter, fit, row.planned_n_ctx or 0))
@@ -175,18 +175,17 @@ class Planners:
         yield row
         found = [each for each in map(fitter.fit, on_fastest(fit)) if each.is_enough]
         if row.fits is False and (is_only or request.setup.type_v in _SPLIT_CACHES):
-            split = smallest_split(fitter, _reading_prompts(fitter, fit))
-            found += [] if split is None else [split]
+            found += filter(None, [_split(fitter, fit)])
         for each in found:
             yield _row(variant, request, fitter, each, by_line=True)
 
 
-def _reading_prompts(fitter: Fitter, fit: Fit) -> Fit:
-    """Return the fit with larger batches of a prompt if experts will be in main memory, which each copies."""
+def _split(fitter: Fitter, fit: Fit) -> Fit | None:
+    """Return the fit with the least in main memory: experts with larger batches of a prompt, as each copies them."""
     setup = fit.setup
-    if not fitter.file.n_expert or not fitter.budget.on_gpu or setup.n_ubatch != LlamaConfig().n_ubatch:
-        return fit
-    return fitter.sized(replace(setup, n_ubatch=LARGE_UBATCH)) or fit
+    if fitter.file.n_expert and fitter.budget.on_gpu and setup.n_ubatch == LlamaConfig().n_ubatch:
+        fit = fitter.sized(replace(setup, n_ubatch=LARGE_UBATCH)) or fit
+    return smallest_split(fitter, fit)
 
 
 def _fit(fitter: Fitter, setup: LlamaConfig) -> Fit:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.flags import changed_flags
 from ggbench.hub.repo_records import RepoListing
 from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
@@ -346,6 +347,13 @@ class PlanRow(Record):
         return Subject(
             model=self.model, quant=self.quant, source=self.provenance, file=self.file, n_params=self.n_params
         )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """llama.cpp's options that leave out GPUs or keep a part of the model in main memory: `-ncmoe 24`."""
+        fields = ("devices", "n_cpu_moe", "n_gpu_layers")
+        words = [] if self.setup is None else changed_flags(self.setup, fields=fields)
+        return tuple(map(" ".join, zip(words[::2], words[1::2], strict=True)))
 
     @property
     def trained_n_ctx(self) -> int | None:

@@ -116,17 +116,27 @@ def test_no_more_than_what_the_model_was_trained_with_is_planned(ggbench: Run) -
 
 
 def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: Run) -> None:
-    """A plan of one alone confirms it."""
+    """A plan of one alone confirms it, with the batch that pick takes for experts in main memory."""
     words, cards = ("plan", "qwen3-30b-a3b", "q4_k_m", "-c", "16k"), ("rtx-4060-ti-16gb", "rtx-3060")
     compared = ggbench(*words, "--gpu", cards[0], "--or", cards[1], "--json").json
     rows = [row for each in compared["machines"] for row in each["rows"]]
     numbers = [int(row["command"].partition("--n-cpu-moe ")[2].split()[0]) for row in rows]
     assert numbers[1] > numbers[0] > 0 and all(row["fits"] and row["expected"] for row in rows)
-    [alone] = ggbench(*words, "--gpu", cards[1], "-ncmoe", numbers[1], "--json").json["rows"]
+    found = (*words, "--gpu", cards[1], "-ub", "2048", "-ncmoe")
+    [alone] = ggbench(*found, numbers[1], "--json").json["rows"]
     assert (alone["left_bytes"], alone["planned_n_ctx"]) == (rows[1]["left_bytes"], rows[1]["planned_n_ctx"])
-    assert ggbench(*words, "--gpu", cards[1], "-ncmoe", numbers[1] - 1).code == 3
+    assert ggbench(*found, numbers[1] - 1).code == 3
     [choice] = compared["choices"]
     assert choice["lead_ci95"][0] < choice["lead"] < choice["lead_ci95"][1]
+
+
+def test_with_a_workload_experts_are_placed_as_pick_places_them(ggbench: Run) -> None:
+    words = ("qwen3-30b-a3b", "q4_k_m", "--gpu", "rtx-3060", "--ram", "32GiB", "--workload", "chat")
+    planned = ggbench("plan", *words, "--json")
+    [row], pick = planned.json["rows"], ggbench("pick", *words, "-ctk", "f16", "-ctv", "f16", "--json").json["pick"]
+    assert (planned.code, row["fits"], row["setup"]["n_cpu_moe"]) == (0, True, pick["n_cpu_moe"])
+    assert (row["left_bytes"], row["session"]["total_s"]["value"]) == (pick["left_bytes"], pick["session_s"])
+    assert f"-ncmoe {pick['n_cpu_moe']}" in ggbench("plan", *words).out
 
 
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
@@ -322,10 +332,10 @@ def test_users_are_told_their_own_speed_and_that_of_all(ggbench: Run) -> None:
     assert shared["limit_tok_s"] < slots["limit_tok_s"], "one user may fill the whole cache"
 
 
-def test_slots_without_a_token_each(ggbench: Run) -> None:
+def test_slots_with_less_than_the_padding_each(ggbench: Run) -> None:
     refused = ggbench("plan", "qwen1.5-0.5b", "q2_k", "-np", "4", "-c", "3")
     assert (refused.code, refused.out) == (2, "")
-    assert "no token for each of 4 slots" in refused.err
+    assert "an n_ctx of 3 one of 1024" in refused.err
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "-np", "0").code == 2
 
 

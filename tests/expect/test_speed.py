@@ -13,6 +13,8 @@ from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect import machine_runs as module
 from ggbench.expect.machine_runs import MachineRuns
+from ggbench.expect.session_time import session_time
+from ggbench.expect.sessions import Conversation, Turn
 from ggbench.expect.speed import expected_curves, speed_at
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
@@ -121,6 +123,22 @@ def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
     prefill = PrefillResult((PrefillSpeed(256, 300.0, 853.0, 3, (800.0, 900.0)),))
     _add(store, file, prefill, "prefill", PrefillSettings((256,)))
     assert [n for n, _ in _one(store, file).prefill_ms] == [256]
+
+
+def test_prompts_that_nobody_read_here_take_what_others_measured(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the time of a session is known, and says what it rests on."""
+    file, step = _file(), Estimate(10.0, 9.0, 11.0)
+    others = SpeedCurve("published", "others", ((1, step), (32768, step)), FORECAST.prefill_ms)
+    monkeypatch.setattr("ggbench.expect.speed.published_curve", lambda placement, is_here: others)
+    number = _add(store, file, _decode(file, 0.5))
+    found = session_time([_one(store, file)], Conversation("own", (Turn(512, 30),), ""))
+    assert found is not None and found.total_s is not None and found.first_wait_s is not None
+    assert (found.tok_s.basis, found.tok_s.source) == ("measured", f"run {number}")
+    assert (found.total_s.basis, found.total_s.source, found.first_wait_s.value) == ("published", "others", 0.9)
+    prefill = PrefillResult((PrefillSpeed(256, 300.0, 853.0, 3, (800.0, 900.0)),))
+    _add(store, file, prefill, "prefill", PrefillSettings((256,)))
+    measured = session_time([_one(store, file)], Conversation("own", (Turn(512, 30),), ""))
+    assert measured is not None and measured.total_s is not None and measured.total_s.basis == "measured"
 
 
 def test_users_at_once_have_a_run_of_as_many_or_an_estimate_from_one(store: Store) -> None:

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.expect.session_time import session_time, turn_times
 from ggbench.expect.sessions import Conversation, Turn, known_sessions, parse_session
@@ -135,11 +136,12 @@ def _time(curve: SpeedCurve, session: Conversation = TURN) -> SessionTime:
 
 
 def test_a_session_is_every_prompt_after_what_is_cached_and_every_step() -> None:
+    """The first token of an answer comes with the prompt, as it is measured."""
     found = _time(_line(20.0, 500.0))
-    steps_ms = sum((n - 1) / 500 + 20 for n in range(4609, 4909))
+    steps_ms = sum((n - 1) / 500 + 20 for n in range(4609, 4908))
     first_ms = 2.0 * 4096 + 0.001 * 4096**2
     last_ms = 2.0 * 512 + 0.001 * (4608**2 - 4096**2)
-    assert found.tok_s.value == pytest.approx(300e3 / steps_ms, rel=1e-4)
+    assert found.tok_s.value == pytest.approx(299e3 / steps_ms, rel=1e-4)
     assert found.tok_s.high == pytest.approx(found.tok_s.value / 0.9, rel=1e-6)
     assert found.total_s is not None and found.first_wait_s is not None and found.last_wait_s is not None
     assert found.first_wait_s.value == pytest.approx(first_ms / 1e3)
@@ -150,11 +152,13 @@ def test_a_session_is_every_prompt_after_what_is_cached_and_every_step() -> None
 
 def test_what_a_server_has_not_cached_is_read_again_and_no_wait_is_shorter_than_a_step() -> None:
     curve = _line(20.0, 500.0)
-    kept, again = turn_times([curve], TURN), turn_times([curve], TURN, (0, 0))
-    assert again[1].wait_s is not None and kept[0].wait_s is not None
-    assert again[1].wait_s.value == pytest.approx((2.0 * 4608 + 0.001 * 4608**2) / 1e3)
-    one = turn_times([curve], Conversation("w", (Turn(4096, 0), Turn(1, 1)), ""))[1].wait_s
-    assert one is not None and one.value == pytest.approx((20 + 4096 / 500) / 1e3)
+    again = turn_times([curve], TURN, (0, 0))
+    assert again is not None and again.waits_s is not None
+    assert again.waits_s[0, 1] == pytest.approx((2.0 * 4608 + 0.001 * 4608**2) / 1e3)
+    one = turn_times([curve], Conversation("w", (Turn(4096, 0), Turn(1, 1)), ""))
+    assert one is not None and one.waits_s is not None
+    assert one.waits_s[0, 1] == pytest.approx((20 + 4096 / 500) / 1e3)
+    assert not one.answers_s.any(), "the only token comes with the prompt"
 
 
 def test_noise_as_large_as_a_latency_leaves_a_speed_without_an_upper_end() -> None:
@@ -218,3 +222,35 @@ def test_a_slope_that_is_not_known_is_the_limits_and_no_step_is_faster() -> None
     assert 60 / 0.98 * 1024 / 599 < step.high < 60 / 0.98 * 1024 / 300, "no steeper than a line from zero"
     ((_, first), *_) = measured_steps([_window(10_001, 100.0)], _fit(20.0, (10.0, 40.0)), LIMIT)
     assert (first.value, first.low) == (40.0, 40.0)
+
+
+def test_many_turns_take_what_each_takes_alone() -> None:
+    """Also those of which a run that was measured there knows more."""
+    curve = _line(20.0, 500.0, error=1.0)
+    near = replace(_line(30.0, 400.0), basis="measured", reach=4000, has_line=False)
+    turns = tuple(Turn(100 + n, n, 0.5 if n == 20 else 1.0) for n in range(1, 40))
+    session = Conversation("w", turns, "")
+    found = turn_times([near, curve], session)
+    assert found is not None and found.waits_s is not None and found.curve is curve
+    for number, (depth, turn) in enumerate(zip(session.depths[1:], turns[1:], strict=True), 1):
+        alone = turn_times([near, curve], Conversation("w", (Turn(depth, 0), Turn(turn.n_new, turn.n_gen)), ""))
+        assert alone is not None and alone.waits_s is not None
+        assert found.answers_s[:, number] == pytest.approx(alone.answers_s[:, -1])
+        assert found.waits_s[:, number] == pytest.approx(alone.waits_s[:, -1])
+
+
+def test_an_agent_s_turns_are_told_by_what_they_read_not_by_a_name() -> None:
+    agents = {name: each.is_agents for name, each in known_sessions().items()}
+    assert agents == {"coding": True, "documents": False, "chat": False}
+    own = Conversation("own.jsonl", known_sessions()["coding"].turns, "")
+    assert Needs(own).comfort_tok_s == Needs(known_sessions()["coding"]).comfort_tok_s > Needs().comfort_tok_s
+
+
+@pytest.mark.parametrize("n_ctx", [1, 16, 255])
+def test_a_context_below_llama_cpp_s_padding_is_refused(n_ctx: int) -> None:
+    for refused in (lambda: Needs(given_n_ctx=n_ctx), LlamaConfig(n_ctx=n_ctx).check):
+        with pytest.raises(UsageError, match=f"an n_ctx of {n_ctx} one of 256"):
+            refused()
+    LlamaConfig(n_ctx=1024, n_seq_max=4).check()
+    with pytest.raises(UsageError, match="one of 1024"):
+        LlamaConfig(n_ctx=1000, n_seq_max=4).check()

@@ -27,7 +27,7 @@ def session_of(
 ) -> SessionTime:
     """Return 13 turns, whose prompts take no time in sum by default."""
     answers = around(300 / tok_s, error)
-    total = answers if total_s is None else around(total_s, error)
+    total = expected(answers.value if total_s is None else total_s, error, basis, "run 2")
     speed, wait = expected(tok_s, error, basis, "run 2"), around(0.4)
     return SessionTime("chat", 13, 6713, speed, answers, total, wait, wait)
 

@@ -131,6 +131,26 @@ def test_no_reason_says_what_is_not_known() -> None:
     assert not [text for text in texts if "—" in text or "?" in text]
 
 
+def test_few_quants_have_a_row_each_also_those_that_are_no_alternative() -> None:
+    """People named them; of many only the listed ones are in front."""
+    found = [*_candidates(), candidate("q5_0", loss=0.02, tok_s=25.0, gib=5)]
+    for pick in (recommend(found, Needs()), recommend(found, Needs(tok_s=15, max_loss=0.05))):
+        table = pick_answer(pick, BUDGET, None).parts[0]
+        assert isinstance(table, Table)
+        assert {row.candidate.quant for row in table.rows} == {each.quant for each in found}
+    many = recommend([*found, candidate("q5_k_m"), candidate("q3_k_m")], Needs())
+    table = pick_answer(many, BUDGET, None).parts[0]
+    assert isinstance(table, Table) and table.rows == many.listed
+
+
+def test_the_alternative_with_another_cache_has_the_speed_of_the_table() -> None:
+    quantized = candidate("q4_k_m", "q8_0", cache_loss=0.001, tok_s=30.0)
+    whole = candidate("q4_k_m", tok_s=10.0)
+    whole = replace(whole, row=replace(whole.row, expected=Expected(8.0, 7.0, 9.0, "published", "rows")))
+    found = [text for text in notes(recommend([quantized, whole], Needs()), BUDGET) if "f16 cache" in text]
+    assert "it is q4_k_m: 8.0 ±1.0 tok/s," in found[0]
+
+
 def test_an_assumed_main_memory_is_the_first_note() -> None:
     """It decides the speed of what is split; what is on the GPU alone does not read it."""
     expected = Expected(20.0, 15.0, 25.0, "published", "24 rows")
@@ -162,6 +182,8 @@ def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() ->
         own = replace(own, row=replace(own.row, expected=speed))
         assert basis_mark(own.row.expected) == mark
         assert headline(recommend([own], Needs())).startswith(begins)
+    wide = Expected(0.025, 0.008, 0.441, "typical", "rows")
+    assert "(~0.025 nats, 0.0080–0.44)" in headline(recommend([candidate(loss=wide)], Needs()))
     assert "loses nothing" in headline(recommend([candidate("f16", loss=expected_loss("", "f16", 10**9))], Needs()))
     assert "loss unknown" in headline(recommend([candidate(loss=None)], Needs()))
 

@@ -162,16 +162,19 @@ def free(limit_bytes: int | None = None, reserve_bytes: int | None = None, proje
     return budget.beside_projector(Projector(Path(), projector_bytes)) if projector_bytes else budget
 
 
-def test_a_limit_is_what_the_worker_is_held_to() -> None:
-    for reserve_bytes in (None, GIB):
-        budget = free(3 * GIB, reserve_bytes)
-        assert budget.held_bytes == 3 * GIB - (reserve_bytes or 0)
-        assert budget.usable_bytes == budget.held_bytes - BESIDE_BUFFERS_BYTES
+def test_a_limit_is_a_machine_with_as_much() -> None:
+    """A search within a limit and check for a machine of its size come to one verdict."""
+    for gib in (1, 3, 9):
+        limited, described = free(gib * GIB), described_budget(describe_machine([], f"{gib}GiB"), reserve_bytes=None)
+        assert limited.usable_bytes == described.usable_bytes < limited.held_bytes
+        assert limited.reserve_source == described.reserve_source
+    given = free(3 * GIB, GIB)
+    assert (given.held_bytes, given.usable_bytes) == (2 * GIB, 2 * GIB - BESIDE_BUFFERS_BYTES)
 
 
 def test_a_projector_takes_of_what_is_held(cards: Callable[..., None]) -> None:
     before, after = free(3 * GIB), free(3 * GIB, projector_bytes=GIB)
-    assert (before.held_bytes, after.held_bytes) == (3 * GIB, 2 * GIB)
+    assert after.held_bytes == before.held_bytes - GIB
     assert after.usable_bytes == before.usable_bytes - GIB
     assert not free(3 * GIB, projector_bytes=3 * GIB).held_bytes
     cards(card(22), card(22, 1))
@@ -195,10 +198,11 @@ def test_a_plan_and_a_search_count_with_the_same_memory(
     assert planned.memory_bytes == min(free_bytes, limit_bytes or free_bytes)
     assert planned.usable_bytes <= planned.held_bytes <= planned.memory_bytes
     if reserve_bytes is None:
-        kept_bytes = GIB if n_gpu_layers else GIB - BESIDE_BUFFERS_BYTES
-        beside_limit = planned.memory_bytes - (0 if n_gpu_layers else BESIDE_BUFFERS_BYTES)
-        assert planned.usable_bytes == min(beside_limit, free_bytes - GIB)
-        assert planned.held_bytes == min(planned.memory_bytes, free_bytes - (0 if n_gpu_layers else kept_bytes))
+        is_smaller = planned.memory_bytes < free_bytes
+        kept_bytes = planned.memory_bytes // 4 if is_smaller and not n_gpu_layers else GIB
+        assert planned.usable_bytes == planned.memory_bytes - kept_bytes
+        beside_bytes = 0 if n_gpu_layers else kept_bytes - BESIDE_BUFFERS_BYTES
+        assert planned.held_bytes == planned.memory_bytes - beside_bytes
 
 
 @pytest.mark.parametrize(("total_gib", "kept_mib"), [(0.5, 128), (1, 256), (2, 512), (4, 1024), (64, 1024)])

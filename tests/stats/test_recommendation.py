@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import check, concessions, dominates, least_loss
@@ -14,7 +14,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.expect.loss import expected_loss
 from ggbench.expect.sessions import known_sessions
-from ggbench.stats.intervals import Estimate, Expected, SpeedBasis
+from ggbench.stats.intervals import Expected, SpeedBasis
 from ggbench.stats.speed_curve import SessionTime
 from tests.fakes.candidates import candidate, measured_loss, session_of
 
@@ -111,15 +111,17 @@ def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
         return None
     factor = data.draw(st.sampled_from([1.0, 1.0001, 2.0, 50.0]))
     loss, speed = one.weights_loss, one.speed
-    more = replace(loss, value=loss.value * factor, low=loss.low * factor, high=loss.high * factor)
-    of = speed.tok_s
-    tok_s = replace(of, value=of.value / factor, low=of.low / factor, high=of.high / factor)
-    total = speed.total_s and Estimate(*(each * factor for each in astuple(speed.total_s)))
+    more, tok_s = _times(loss, factor), _times(speed.tok_s, 1 / factor)
+    total = speed.total_s and _times(speed.total_s, factor)
     n_ctx = one.max_n_ctx - 256
     return replace(
         one, weights_loss=more, speed=replace(speed, tok_s=tok_s, total_s=total),
         max_n_ctx=n_ctx,
     )  # fmt: skip
+
+
+def _times(of: Expected, factor: float) -> Expected:
+    return replace(of, value=of.value * factor, low=of.low * factor, high=of.high * factor)
 
 
 def test_quality_takes_the_least_loss_then_the_faster() -> None:

@@ -36,6 +36,7 @@ from ggbench.decisions.pick.order import (
 from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.endings import Outcome
 from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS
+from ggbench.expect.sessions import AGENTS_SHARE
 from ggbench.units import GIB
 
 _WORTH: dict[Preference, tuple[float, float, float]] = {
@@ -53,6 +54,7 @@ LIMITS: Mapping[str, float] = {
     "noticed": NOTICED_LOSS,
     "reading": READING_TOK_S,
     "agent": AGENT_TOK_S,
+    "agents": AGENTS_SHARE,
     "first_wait": FIRST_WAIT_S,
     "last_wait": LAST_WAIT_S,
     "unnoticed": UNNOTICED_LOSS,

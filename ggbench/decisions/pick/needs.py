@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Literal
 
 import msgspec
 
-from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
+from ggbench.engines.llama.config import LARGEST_N_CTX, check_padding, whole_steps
 from ggbench.errors import UsageError
 from ggbench.expect.loss import NOTICED_LOSS
 from ggbench.expect.sessions import Conversation, known_sessions
@@ -34,7 +35,7 @@ LAST_WAIT_S = 10.0
 """Comfortable wait for the last: before attention wanders (J. Nielsen, Usability Engineering, 1993)."""
 
 
-class Needs(Record):
+class Needs(Record, dict=True):
     """The requirements. Raises UsageError for impossible numbers."""
 
     workload: Conversation = msgspec.field(default_factory=lambda: known_sessions()["chat"])
@@ -49,6 +50,7 @@ class Needs(Record):
     """Users at once, each with this workload and context of its own."""
 
     def __post_init__(self) -> None:
+        check_padding(self.given_n_ctx)
         if self.n_ctx_slot > LARGEST_N_CTX:
             raise UsageError(f"no context is {self.n_ctx_slot:,} tokens long", f"use at most {LARGEST_N_CTX:,}")
         for name, value in (("minimum speed", self.tok_s), ("maximum loss", self.max_loss)):
@@ -70,7 +72,7 @@ class Needs(Record):
         """Whether the context is still to be found: the longest."""
         return self.prefer == "context" and self.given_n_ctx is None
 
-    @property
+    @cached_property
     def session(self) -> Conversation:
         """The workload's session as the context holds it."""
         return self.workload.within(self.n_ctx_slot)
@@ -78,7 +80,7 @@ class Needs(Record):
     @property
     def comfort_tok_s(self) -> float:
         """Speed from which answers are comfortable."""
-        return AGENT_TOK_S if self.workload.name == "coding" else READING_TOK_S
+        return AGENT_TOK_S if self.workload.is_agents else READING_TOK_S
 
     def exceeds(self, n_ctx_train: int | None) -> bool:
         """Return whether the session, or the context asked for, is longer than the model was trained for."""

@@ -47,7 +47,8 @@ def recommend(
     rules: Sequence[str] = ()
     if chosen := best_of(surest(front), needs, needs.prefer):
         best, rules = chosen
-        listed = [Listed(_label(n_current, needs), best), *_alternatives(best, front, needs)]
+        others = _alternatives(best, front, needs)
+        listed = [Listed(_label(best, others, n_current), best), *others]
     else:
         nearest_first = sorted(found, key=lambda each: miss_order(each, needs))
         listed = [Listed("nearest", each) for each in nearest_first[:1]]
@@ -56,9 +57,10 @@ def recommend(
     return pick if pick.best is None else _explained(pick, pick.best, rules)
 
 
-def _label(n_current: int, needs: Needs) -> Label:
-    by_capability = n_current and needs.prefer in ("balanced", "quality")
-    return "→ most capable" if by_capability else "→ pick"
+def _label(best: Candidate, others: Sequence[Listed], n_current: int) -> Label:
+    """Return whether it is the most capable of current models: none beside it has a higher score."""
+    is_best = n_current and all(each.candidate.score <= best.score for each in others)
+    return "→ most capable" if is_best else "→ pick"
 
 
 def _rest(

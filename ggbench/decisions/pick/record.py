@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 
 from ggbench.decisions.pick.needs import Concern, Needs
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.flags import changed_flags
 from ggbench.expect.drafts import DraftStep
 from ggbench.expect.loss import NO_LOSS, added, cautious
 from ggbench.models.targets import FileToRun
@@ -37,12 +36,6 @@ class NeedCheck(Record):
     """Null if unknown."""
     short_by: float = 0.0
     """The share by which a need is missed; for memory, of the budget."""
-
-
-def placement_options(setup: LlamaConfig) -> tuple[str, ...]:
-    """Return llama.cpp's options that leave out GPUs or keep a part of the model in main memory: `-ncmoe 24`."""
-    words = changed_flags(setup, fields=("devices", "n_cpu_moe", "n_gpu_layers"))
-    return tuple(map(" ".join, zip(words[::2], words[1::2], strict=True)))
 
 
 class Candidate(Record):
@@ -153,7 +146,7 @@ class Candidate(Record):
 
     @property
     def options(self) -> tuple[str, ...]:
-        return placement_options(self.setup)
+        return self.row.options
 
     @property
     def is_split(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ggbench.decisions.pick.needs import FIRST_WAIT_S, LAST_WAIT_S, Needs
 from ggbench.decisions.pick.record import Candidate, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
+from ggbench.expect.loss import NOTICED_LOSS
 from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name, twin_notes
 from ggbench.show.plan import (
@@ -54,11 +55,15 @@ def _speed(pick: Pick, own: Candidate) -> str:
 
 
 def _lost(pick: Pick, loss: Expected | None) -> str:
+    """Return what is lost, with its interval where that leaves open whether people notice it."""
     if loss is None:
         return say("pick.loss_unknown")
     if not loss.high:
         return say("pick.loss_nothing")
-    return say(f"pick.loss_{pick.concern}", loss=f"{basis_mark(loss)}{value_only(loss)}")
+    found = f"{basis_mark(loss)}{value_only(loss)} nats"
+    if loss.low < NOTICED_LOSS <= loss.high:
+        found += f", {ends_only(loss, 2)}"
+    return say(f"pick.loss_{pick.concern}", loss=found)
 
 
 def cache_text(candidate: Candidate) -> str:
@@ -123,6 +128,7 @@ def _values(pick: Pick, own: Candidate) -> dict[str, Value]:
         "cache_loss": format_number(cost.value, 2),
         "loss": own.loss,
         "answer": speed.tok_s if speed else None,
+        "tok_s": own.tok_s,
         "first_wait": span_text(first_wait),
         "last_wait": span_text(last_wait),
         "basis": in_brief(own.tok_s) if own.tok_s else "",

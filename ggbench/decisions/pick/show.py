@@ -24,7 +24,8 @@ from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget, Change
 from ggbench.units import MIB, counted, format_bytes, format_length
 
-_MOST_ROWS = 4
+_MOST_ROWS, _MOST_QUANTS = 4, 6
+"""Rows of a table, and quants up to which each has one: people named them."""
 
 
 def settings_of(candidate: Candidate, budget: Budget) -> RunSettings | None:
@@ -77,13 +78,18 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
     member("left_bytes", "left", _left_text, "candidate.left_bytes", priority=2),
     member("session_s", "a session", span_text, "candidate.speed.total_s", priority=1, is_estimate=True,
-           mark=lambda row: basis_mark(row.candidate.speed and row.candidate.speed.tok_s),
+           mark=lambda row: basis_mark(row.candidate.speed and row.candidate.speed.total_s),
            meaning="Seconds of all turns of the workload's session."),
     member("max_n_ctx", "max n_ctx", path="candidate.max_n_ctx", priority=1, meaning="The longest that fits."),
 )  # fmt: skip
 _TO_GET: Figure[Listed] = member(
     "download_bytes", "download", lambda n: format_bytes(n) if n else "here", "candidate.download_bytes", priority=3,
     meaning="Bytes to download before it can be run.",
+)  # fmt: skip
+_SCORE: Figure[Listed] = Figure(
+    "score", "GPQA", lambda row: row.candidate.score or None, "{:.0f}".format, priority=1,
+    mark=lambda row: "" if row.candidate.score_source else "~",
+    meaning="Percent of GPQA Diamond by its publisher; (~) of a smaller model of its kind.",
 )  # fmt: skip
 _MORE: tuple[Figure[Listed], ...] = (
     member("expected_tok_s", "answers tok/s", path="candidate.speed.tok_s", priority=3, is_estimate=True,
@@ -102,8 +108,9 @@ _ONLY_JSON: tuple[Figure[Listed], ...] = (
         "row.type_k", "row.type_v", "row.file", "row.file_bytes", "row.provenance", "n_ctx", "row.n_ctx_train",
         "row.n_params",
         "row.weight_bytes", "row.bpw", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "fits", "probed_by",
-        "row.outcome", "row.reason", "score", "score_source",
+        "row.outcome", "row.reason", "score_source",
     )),
+    _SCORE,
     member("kld_basis", "loss from", path="candidate.loss.basis", meaning="The weakest basis of the loss's parts."),
     member("weights_kld", "loss of weights", path="candidate.weights_loss", is_estimate=True),
     member("cache_kld", "loss of cache", path="candidate.cache_loss", is_estimate=True),
@@ -124,11 +131,11 @@ def _figures(
 
 def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Answer:
     """Return what to run and the command, the pick among its alternatives, and why."""
-    rows = pick.listed[:_MOST_ROWS]
+    rows = _rows(pick)
     every = (*pick.listed, *(each for each in pick.rest if each.label != "dominated"))
     shown = _figures(pick, rows)
     if pick.n_current:
-        shown = [_TO_GET if each.key == "needed_bytes" else each for each in shown]
+        shown = [_SCORE if each.key == "needed_bytes" else each for each in shown]
     return Answer(
         headline(pick),
         "" if commands is None else commands.llama_server,
@@ -145,6 +152,15 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
             ),
         ],
     )
+
+
+def _rows(pick: Pick) -> tuple[Listed, ...]:
+    """Return what is listed and, if there are few quants, one of each other: people named them."""
+    found = sorted(pick.rest, key=lambda row: bool(row.candidate.missed))
+    quants = {row.candidate.quant: row for row in (*reversed(found), *pick.listed)}
+    is_few = len(quants) <= _MOST_QUANTS and not pick.has_rivals
+    others = (row for row in quants.values() if is_few and row not in pick.listed)
+    return *pick.listed[:_MOST_ROWS], *others
 
 
 def rules() -> list[tuple[str, str]]:
@@ -167,7 +183,8 @@ def _workload(needs: Needs) -> str:
 
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:
     shown, needs = [row.candidate for row in pick.listed], pick.needs
-    speeds = [each.speed.tok_s for each in shown if each.speed is not None]
+    times = [each.speed for each in shown if each.speed is not None]
+    speeds = [speed for each in times for speed in (each.tok_s, each.total_s) if speed is not None]
     return [
         ("workload", _workload(needs)),
         *facts_of(MACHINE_FIGURES, budget),

@@ -404,15 +404,11 @@ class LlamaConfig(EngineConfig, Record):
         return f"{' or '.join(smaller)} needs less"
 
     def check(self) -> None:
-        """Raise UsageError for slots without a token each, or a V cache that llama.cpp refuses once it has loaded.
+        """Raise UsageError for a context that llama.cpp enlarges, or a V cache that it refuses once it has loaded.
 
         Source: `llama_init_from_model` in llama-context.cpp; with `auto` it switches flash attention on.
         """
-        if self.n_ctx is not None and self.n_ctx < self.n_seq_max:
-            raise UsageError(
-                f"n_ctx {self.n_ctx} has no token for each of {self.n_seq_max} slots",
-                "raise --n-ctx, or lower --parallel",
-            )
+        check_padding(self.n_ctx, self.n_streams)
         for option, type_v in (("--type-v", self.type_v), ("--type-v-draft", self.type_v_draft)):
             if self.flash_attn == "off" and type_v not in UNQUANTIZED:
                 raise UsageError(
@@ -480,6 +476,13 @@ class LlamaConfig(EngineConfig, Record):
             layers = "|".join(map(str, range(self.n_cpu_moe)))
             overrides.append((rf"blk\.({layers}){EXPERTS}", "CPU"))
         return tuple(overrides)
+
+
+def check_padding(n_ctx: int | None, n_streams: int = 1) -> None:
+    """Raise UsageError for a context of less than llama.cpp's padding for each slot."""
+    least = KV_CELLS * n_streams
+    if n_ctx is not None and n_ctx < least:
+        raise UsageError(f"llama.cpp makes an n_ctx of {n_ctx} one of {least}", f"use -c {least} or more")
 
 
 def whole_steps(n_tokens: int) -> int:

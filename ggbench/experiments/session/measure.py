@@ -76,9 +76,9 @@ class SessionExperiment(Experiment):
 
 
 def _works(settings: SessionSettings) -> list[TakeTurn]:
-    """Return the workload of each turn; the first token of an answer comes with the prompt."""
+    """Return the workload of each turn."""
     pairs = zip(settings.session.depths, settings.turns, strict=True)
-    return [TakeTurn(n_kept + turn.n_new, max(0, turn.n_gen - 1), n_kept) for n_kept, turn in pairs]
+    return [TakeTurn(n_kept + turn.n_new, turn.n_steps, n_kept) for n_kept, turn in pairs]
 
 
 def _check_slot(settings: SessionSettings, n_ctx: int | None) -> None:

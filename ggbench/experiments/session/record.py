@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec.structs import force_setattr
 
-from ggbench.expect.sessions import Conversation, Turn, parse_session
+from ggbench.expect.sessions import Conversation, Turn, count_reread, parse_session
 from ggbench.fields import COUNT, FieldKind, Option
 from ggbench.paths import expand_path
 from ggbench.record import Record
@@ -58,9 +58,6 @@ class SessionSettings(Settings, Record):
         return self.session.n_tokens
 
 
-_BLOCK = 16
-
-
 class TurnTimed(Record):
     """One turn; an observation."""
 
@@ -86,12 +83,8 @@ class TurnTimed(Record):
 
     @property
     def n_reread(self) -> int:
-        """Tokens of the transcript before that were read again, but the answer's last, which is never cached.
-
-        0 if the server does not say, or for fewer than a block of vLLM's cache has.
-        """
-        n_lost = 0 if self.n_cached is None else self.n_kept - 1 - self.n_cached
-        return n_lost if n_lost >= _BLOCK else 0
+        """Tokens of the transcript before that were read again; 0 if the server does not say."""
+        return 0 if self.n_cached is None else count_reread(self.n_kept, self.n_cached)
 
     @property
     def tok_s(self) -> float | None:
