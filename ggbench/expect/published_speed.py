@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -78,33 +78,39 @@ def fitted_speeds() -> FittedSpeeds:
     return msgspec.json.decode(data_text("device-speed.json", "ggbench.expect"), type=FittedSpeeds)
 
 
-_EXPERTS, _CPU, _OTHERS = "experts", "CPU", "other devices"
-"""Names of rows: with experts in main memory, with anything there, and of all devices."""
+def _behind(placement: Placement, kinds: Iterable[DeviceKind], *, in_host: bool) -> str:
+    """Return how many rows an estimate leans on, by whose they are, and the nearest of the same device."""
+    rows, counts, nearest = fitted_speeds().rows, dict[str, int](), ""
+    for kind in kinds:
+        own = rows.get(f"read:device={kind.term}", ())
+        relatives = rows.get(f"read:generation={kind.generation}/{kind.backend}", ())
+        others = f"other {kind.generation} with {kind.backend}"
+        counts |= {kind.name: len(own), others: len(relatives) - len(own)}
+        if own:
+            nearest = f"; nearest: {_nearest_row(placement.file, own)}"
+    if in_host:
+        term, whose = ("crossing", "experts in main memory") if placement.n_crossed else ("host", "CPUs")
+        counts[whose] = len(rows[term])
+    known = [f"{counted(n, 'row')} of {whose}" for whose, n in counts.items() if n > 0]
+    return f"others' llama-bench: {in_words(known or ['rows of other devices'])}{nearest}"
+
+
+def _nearest_row(file: ModelFile, numbers: tuple[int, ...]) -> str:
+    """Return the row of these that is nearest: by architecture, then size, then depth."""
+
+    def distance(row: BenchedRow) -> tuple[bool, float, int]:
+        size = abs(math.log((row.weight_bytes or 1) / (file.file_bytes or 1)))
+        return row.model.split()[0] != file.architecture, size, row.n_depth
+
+    row = min(_rows(numbers), key=distance)
+    return f"{row.model} {row.quant} {row.test} @ d{row.n_depth}, {row.tok_s:g} tok/s"
 
 
 @functools.cache
-def _row_counts() -> Mapping[str, int]:
-    """Return the number of rows of each device and each generation with a backend, `Ampere/CUDA`, and of others."""
-    rows = fitted_speeds().rows
-    found = {term.partition("=")[2]: len(numbers) for term, numbers in rows.items() if term.startswith("read:")}
-    n_others = sum(len(numbers) for term, numbers in rows.items() if term.startswith("read:device="))
-    return {
-        **found,
-        _EXPERTS: len(rows.get("crossing", ())),
-        _CPU: len(rows.get("host", ())),
-        _OTHERS: n_others,
-    }
-
-
-def _leans_on(kind: DeviceKind) -> dict[str, str]:
-    """Return how many rows of a device and of its relatives an estimate leans on, by whose they are."""
-    counts, relatives = _row_counts(), f"{kind.generation}/{kind.backend}"
-    n_own = counts.get(kind.term, 0)
-    n_others = counts.get(relatives, 0) - n_own
-    found = {kind.term: f"{counted(n_own, 'row')} of {kind.name}"} if n_own else {}
-    if n_others > 0:
-        found[relatives] = f"{counted(n_others, 'row')} of other {kind.generation} with {kind.backend}"
-    return found or {_OTHERS: f"{counted(counts[_OTHERS], 'row')} of other devices"}
+def _rows(numbers: tuple[int, ...]) -> Sequence[BenchedRow]:
+    """Return these of the published rows."""
+    header, *lines = data_text(ROWS_FILE).splitlines()
+    return parse_benches("\n".join([header, *(lines[number] for number in numbers)]))
 
 
 def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.0) -> SpeedCurve | None:
@@ -127,41 +133,12 @@ def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.
     kinds = {place: device_kind(memory) for place, memory in placement.memories if place in places - {HOST}}
     threads = _n_threads(placement.setup, is_here=is_here)
     step = _Step(placement, kinds, model_kind(placement.file), threads, n_tokens)
-    rows: dict[str, str] = {}
-    for kind in kinds.values():
-        rows |= _leans_on(kind)
-    if placement.n_crossed:
-        rows[_EXPERTS] = f"{counted(_row_counts()[_EXPERTS], 'row')} of experts in main memory"
-    elif HOST in places:
-        rows[_CPU] = f"{counted(_row_counts()[_CPU], 'row')} of CPUs"
-    nearest = "".join(
-        f"; nearest: {_nearest_row(placement, kind)}" for kind in kinds.values() if kind.term in rows
-    )
     return SpeedCurve(
         "published",
-        f"others' llama-bench: {in_words(list(rows.values()))}{nearest}",
+        _behind(placement, kinds.values(), in_host=HOST in places),
         tuple((n, step.time(by_place)) for n, by_place in read.items()),
         _prefills(placement, step.model) if len(kinds) == 1 else (),
     )
-
-
-def _nearest_row(placement: Placement, kind: DeviceKind) -> str:
-    """Return the row of a device that is nearest: by architecture, then size."""
-    architecture, n_bytes = placement.file.architecture, placement.file.file_bytes or 1
-
-    def distance(row: BenchedRow) -> tuple[bool, float, int]:
-        size = abs(math.log((row.weight_bytes or 1) / n_bytes))
-        return row.model.split()[0] != architecture, size, row.n_depth
-
-    row = min(_device_rows(kind.term), key=distance)
-    return f"{row.model} {row.quant} {row.test} @ d{row.n_depth}, {row.tok_s:g} tok/s"
-
-
-@functools.cache
-def _device_rows(term: str) -> Sequence[BenchedRow]:
-    """Return the rows that a device was fitted to, of those that are published."""
-    header, *lines = data_text(ROWS_FILE).splitlines()
-    return parse_benches("\n".join([header, *(lines[n] for n in fitted_speeds().rows[f"read:device={term}"])]))
 
 
 def _n_threads(setup: LlamaConfig, *, is_here: bool) -> int:

@@ -202,9 +202,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
     )
 }
 """The figures of a quant's plan, by key."""
-PLACED: Figure[PlanRow] = Figure(
-    "options", "options", lambda row: " ".join(row.options) if row.is_split else ""
-)
+PLACED: Figure[PlanRow] = Figure("options", "options", lambda row: row.options if row.is_split else "")
 _FRONT = ("quant", "file_bytes", "needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "tok_s_together", "kld")
 _BEHIND = ("quant", "bpw", "tok_s", "limit_tok_s")
 INTERVALS: Sequence[Figure[PlanRow]] = (

@@ -349,11 +349,10 @@ class PlanRow(Record):
         )
 
     @property
-    def options(self) -> tuple[str, ...]:
+    def options(self) -> str:
         """llama.cpp's options that leave out GPUs or keep a part of the model in main memory: `-ncmoe 24`."""
         fields = ("devices", "n_cpu_moe", "n_gpu_layers")
-        words = [] if self.setup is None else changed_flags(self.setup, fields=fields)
-        return tuple(map(" ".join, zip(words[::2], words[1::2], strict=True)))
+        return " ".join(changed_flags(self.setup, fields=fields)) if self.setup else ""
 
     @property
     def trained_n_ctx(self) -> int | None:

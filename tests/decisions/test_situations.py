@@ -251,9 +251,7 @@ def answer(situation: Situation, found: Pick) -> tuple[str, bool]:
         and place in situation.place.split()
         and (found.comfortable is False) == ((situation.model, situation.machine) in SLOW)
     )
-    return " ".join(
-        [candidate.row.quant, candidate.cache[0], place, *candidate.options, str(found.comfortable)]
-    ), agrees
+    return " ".join([candidate.row.quant, candidate.cache[0], place, candidate.options, str(found.comfortable)]), agrees
 
 
 @pytest.mark.timeout(300)
@@ -301,4 +299,4 @@ def test_where_nothing_will_do_it_names_what_comes_nearest(unmet: Unmet, engine:
     found, _, _ = picked(Situation(*unmet[:3], "", "", "", "", ""), engine, unmet.min_speed)
     assert found.recommended is None and found.nearest_miss is not None
     nearest = found.nearest_miss
-    assert " ".join([nearest.quant, nearest.cache[0], *nearest.options]).startswith(unmet.nearest)
+    assert " ".join([nearest.quant, nearest.cache[0], nearest.options]).startswith(unmet.nearest)

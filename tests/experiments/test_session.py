@@ -105,7 +105,7 @@ def test_what_is_read_again_is_counted_with_its_cause(voice: Caching, cause: str
     assert isinstance(run.result, SessionResult)
     assert (run.result.turns[2].cause, run.result.n_reread) == (cause, n_reread)
     notes = " ".join(presenter_of("session").details(run).notes)
-    assert ("read again (turn 3)" in notes) == bool(cause)
+    assert ("first in turn 3)" in notes) == bool(cause)
 
 
 def test_a_session_that_a_server_cannot_hold_is_refused_before_a_turn() -> None:

@@ -413,6 +413,20 @@ def test_between_a_dense_model_and_a_mixture_of_its_size_speed_decides_not_param
     assert _picked([mixture, small], Needs()) == "35b-a3b"
 
 
+def test_a_larger_mixture_with_a_lower_score_is_taken_only_if_it_is_faster() -> None:
+    """As on an RTX 3090 with 64 GiB, where the dense model also answers sooner."""
+    dense = replace(candidate(model="27b", tok_s=30, n_params=27 * 10**9), score=89.0)
+    mixture = replace(candidate(model="122b-a10b", tok_s=20, n_params=122 * 10**9), is_mixture=True, score=87.0)
+    found = recommend([dense, mixture], Needs(), n_current=2)
+    assert (_rules(found)[0], found.listed[0].candidate.model_key) == ("faster", "27b")
+    assert [each.label for each in found.listed] == ["→ most capable", "mixture"]
+    faster = recommend([dense, replace(mixture, speed=session_of(60))], Needs(), n_current=2)
+    assert [(each.label, each.candidate.model_key) for each in faster.listed] == [
+        ("→ pick", "122b-a10b"), ("dense", "27b")]  # fmt: skip
+    better = recommend([dense, replace(mixture, score=90.0)], Needs(), n_current=2)
+    assert (_rules(better)[0], better.listed[0].candidate.model_key) == ("capable", "122b-a10b")
+
+
 def test_of_two_models_of_one_shape_the_newer_wins_a_tie() -> None:
     """Qwen3.5 and Qwen3.6 35B-A3B: a smaller file is no reason; a comfortable speed is one."""
     older = replace(candidate(model="old", loss=0.009, gib=3), superseded_by=frozenset({"new"}))

@@ -166,7 +166,8 @@ def _best_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preferenc
     kinds = ([each for each in pool if each.is_mixture is is_mixture] for is_mixture in (False, True))
     firsts = sorted((min(kind, key=capability) for kind in kinds if kind), key=lambda each: each.n_params)
     small, large = firsts[0], firsts[-1]
-    if small is large or small.n_params * SAME_SIZE < large.n_params:
+    is_larger = small.n_params * SAME_SIZE < large.n_params and small.score <= large.score
+    if small is large or is_larger:
         return large, "capable"
     if prefer == "quality":
         return (large if small.is_mixture else small), "dense"

@@ -142,10 +142,10 @@ class Candidate(Record):
     @property
     def name(self) -> tuple[str, ...]:
         """Unique among the candidates of a pick, and the final tie-breaker."""
-        return self.row.model, self.quant, *self.cache, *self.options
+        return self.row.model, self.quant, *self.cache, self.options
 
     @property
-    def options(self) -> tuple[str, ...]:
+    def options(self) -> str:
         return self.row.options
 
     @property

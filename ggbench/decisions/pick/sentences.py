@@ -30,7 +30,7 @@ from ggbench.units import counted, format_bytes, format_length, format_number, f
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
     """Return e.g. `q6_k, KV q8_0` or `q4_k_m -ncmoe 24`. Printable."""
-    name = kv_name(" ".join([candidate.quant, *candidate.options]), *candidate.cache)
+    name = kv_name(f"{candidate.quant} {candidate.options}".rstrip(), *candidate.cache)
     return f"{model_name(candidate.row.subject)} {sanitize(name)}" if with_model else sanitize(name)
 
 
@@ -109,7 +109,7 @@ def _values(pick: Pick, own: Candidate) -> dict[str, Value]:
     """Return what templates may say of a candidate."""
     needs, speed, cost = pick.needs, own.speed, own.cache_loss
     cache = [f"-ct{which} {name}" for which, name in zip("kv", own.cache, strict=True) if name != "f16"]
-    options = " ".join([*own.options, *cache])
+    options = " ".join(filter(None, [own.options, *cache]))
     first_wait, last_wait = (speed.first_wait_s, speed.last_wait_s) if speed else (None, None)
     return {
         "quant": own.quant,

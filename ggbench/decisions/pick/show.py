@@ -67,7 +67,7 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("label", ""),
     Figure("model", "model", lambda row: model_name(row.candidate.row.subject)),
     member("quant", "quant", path="candidate.quant", meaning="The QUANT argument."),
-    Figure("options", "options", lambda row: " ".join(row.candidate.options), meaning="Of its placement."),
+    member("options", "options", path="candidate.options", meaning="Of its placement."),
     Figure("cache", "KV", lambda row: cache_text(row.candidate), meaning="Types of the KV cache."),
     member("tok_s", "tok/s", value_only, "candidate.tok_s", meaning="Speed of each user with a full context.",
            mark=lambda row: basis_mark(row.candidate.tok_s), is_estimate=True),

@@ -23,12 +23,10 @@ from ggbench.show.run_answer import compare_command, run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import rows_of, unsteady_mark
 from ggbench.show.words import say
-from ggbench.text import in_words
 from ggbench.units import counted, format_duration, format_fixed, with_unit
 
-_FEW = 8
-"""Turns up to which a table has all."""
-_MOST_NAMED = 5
+_MOST_ROWS = 8
+"""Turns in front, of more one of several."""
 
 
 def _found(run: Run) -> SessionResult | None:
@@ -119,12 +117,15 @@ class SessionPresenter(Presenter):
     def details(self, run: Run) -> Answer:
         found, text = result_of(run), self.answer(run) or self.ending(run)
         command = f"ggbench results show {run.run_id} --plot" if run.run_id and found.turns else ""
-        notes = [*_reread(found.turns), *twin_notes([run.subject])]
-        every = Table(_TURNS, [_Row(*each) for each in enumerate(found.turns, 1)], "Turns")
+        rows = [_Row(*each) for each in enumerate(found.turns, 1)]
+        notes = [*_reread(rows), *twin_notes([run.subject])]
+        every = Table(_TURNS, rows, "Turns")
         about = Facts([("workload", getattr(run.head.settings, "workload", ""))])
         why: list[Part] = [about, every, Facts(serving_facts(run), "Server")]
         named = f"{run_name(run)}: {text}."
-        return run_answer(run, Answer(named, command, [Table(_TURNS, _some(found.turns))], notes, why))
+        return run_answer(
+            run, Answer(named, command, [Table(_TURNS, rows[:: len(rows) // _MOST_ROWS + 1])], notes, why)
+        )
 
     def table(self, runs: Sequence[Run]) -> Answer:
         answer = Answer("", compare_command(runs), [Table((*rows_of(runs), *_FIGURES), runs)])
@@ -155,29 +156,14 @@ def _metric(figure: Figure[Run], topic: str) -> Metric:
 _METRICS = (_metric(_TIME, "session time"), _metric(_LAST, "last wait"))
 
 
-def _some(turns: Sequence[TurnTimed]) -> list[_Row]:
-    """Return the first turn, those after each quarter, and the one with the longest wait; all of a few."""
-    rows = [_Row(*each) for each in enumerate(turns, 1)]
-    if len(rows) <= _FEW:
-        return rows
-    worst = max(rows, key=lambda row: row.wait_s)
-    kept = {1, worst.number, *(len(rows) * quarter // 4 for quarter in (1, 2, 3, 4))}
-    return [row for row in rows if row.number in kept]
-
-
-def _reread(turns: Sequence[TurnTimed]) -> list[str]:
-    """Return how much was read again and in which turns, a line for each cause."""
-    by_cause: dict[str, list[_Row]] = {}
-    for row in (_Row(*each) for each in enumerate(turns, 1)):
-        if row.turn.cause:
-            by_cause.setdefault(row.turn.cause, []).append(row)
+def _reread(rows: Sequence[_Row]) -> list[str]:
+    """Return how much was read again and how often, a line for each cause."""
     found = []
-    for cause, rows in by_cause.items():
-        numbers = [str(row.number) for row in rows[:_MOST_NAMED]]
-        if len(rows) > _MOST_NAMED:
-            numbers.append(f"{len(rows) - _MOST_NAMED} more")
-        n_tokens = counted(sum(row.turn.n_reread for row in rows), "token")
-        found.append(say(f"session.{cause}", tokens=n_tokens, turns=in_words(numbers)))
+    for cause in dict.fromkeys(row.turn.cause for row in rows if row.turn.cause):
+        lost = [row for row in rows if row.turn.cause == cause]
+        tokens = counted(sum(row.turn.n_reread for row in lost), "token")
+        first, turns = lost[0].number, counted(len(lost), "turn")
+        found.append(say(f"session.{cause}", tokens=tokens, turns=turns, first=first))
     return found
 
 
