@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Label
 from textual.worker import WorkerFailed
 
+from ggbench.decisions.compare.comparison import columns_of, compare
 from ggbench.errors import StoreError
 from ggbench.models.subject import Subject
 from ggbench.runs.store.database import Store
@@ -21,7 +22,7 @@ from ggbench.text import has_words
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.results import OpenedRuns, ResultsScreen
-from ggbench.tui.stored_runs import job_again, read_runs
+from ggbench.tui.stored_runs import job_again, read_runs, saved_runs
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import (
     burst,
@@ -476,6 +477,20 @@ def test_what_did_not_change_is_not_read_again(filled: Path) -> None:
         again = read_runs(store, {run.run_id: run for run in whole})
     assert [run is before for run, before in zip(again, whole, strict=True)] == [True, True, False, True]
     assert again[2].stored.state == "failed"
+
+
+def test_a_run_that_is_closed_before_it_is_drawn_ends_nothing(look: Look, filled: Path) -> None:
+    with Store.open(filled) as store:
+        runs = saved_runs(store, [4])
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        shown = OpenedRuns(runs, compare(columns_of([each.run for each in runs])))
+        app.screen.mount(shown)
+        await shown.remove()
+        await settle(app, pilot)
+        assert app.is_running
+
+    look(steps)
 
 
 def test_a_run_that_cannot_be_read_is_not_opened(look: Look, filled: Path) -> None:

@@ -60,17 +60,17 @@ class OpenedRuns(Vertical):
             self.answer, self._title = comparison_answer(comparison), f"runs {' with '.join(numbers)}"
 
     def compose(self) -> ComposeResult:
-        yield AnswerPane(self.answer)
-        if self._figures:
-            yield CurvesPlot()
-
-    def on_mount(self) -> None:
-        pane = self.query_one(AnswerPane)
+        pane = AnswerPane(self.answer)
         pane.border_title = Text(self._title)
         pane.border_subtitle = key_links("w why · b again · s report · y copy · esc back")
-        pane.focus()
-        for plot in self.query(CurvesPlot):
+        yield pane
+        if self._figures:
+            plot = CurvesPlot()
             plot.show(self._figures)
+            yield plot
+
+    def on_mount(self) -> None:
+        self.query(AnswerPane).focus()  # gone already where a key closed it at once
 
 
 class ResultsScreen(TaskScreen):
