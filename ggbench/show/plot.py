@@ -222,11 +222,12 @@ def _x_axis_lines(frame: Frame, n_ticks: int) -> tuple[str, str]:
 
 
 def _draw_points(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink) -> None:
-    """Mark each of a few values."""
-    for at in (one.x[one.y > frame.y.high] if one.error is None else one.x[:0]).tolist():
-        canvas.put(int(frame.x.bins(at, frame.n_columns)), 0, "▲", ink)
+    """Mark steps beyond the top, and each of a few values."""
+    x, y = frame.values(one)
+    if one.error is None:
+        for at in x[y >= frame.y.high].tolist():
+            canvas.put(int(frame.x.bins(at, frame.n_columns)), 0, "▲", ink)
     if len(one.x) <= FEW:
-        x, y = frame.values(one)
         for at, value in zip(x.tolist(), y.tolist(), strict=True):
             canvas.put(int(frame.x.bins(at, frame.n_columns)), frame.row(value), "•", ink)
 

@@ -100,7 +100,25 @@ def test_several_outliers_of_a_short_run_flatten_nothing_and_are_counted() -> No
         app.plot.show([latencies([one])])
         await pilot.pause()
         assert "▲ 3 slower" in str(app.plot.border_title)
-        assert app.plot._ends()[1][1] < 100
+        ends = app.plot._drawn.ends
+        assert ends is not None and ends[1][1] < 100
+
+    drive(steps)
+
+
+def test_what_is_zoomed_fills_the_view() -> None:
+    """However far in: the y axis is that of the values in view, and their slow steps are counted."""
+
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        one = series("q8_0", 20, n=5000)
+        one.y[:60] = 90.0
+        app.plot.show([latencies([one])])
+        for _ in range(12):
+            app.plot.action_zoom(0.8)
+        await pilot.pause()
+        drawn = [any("\u2801" <= character <= "\u28ff" for character in line) for line in app.text]
+        assert drawn.index(True) < 6 and not any(drawn[-1:])  # the limit is farther below
+        assert "slower" not in str(app.plot.border_title)
 
     drive(steps)
 

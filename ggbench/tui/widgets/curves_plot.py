@@ -25,11 +25,11 @@ _LEGEND = 4
 """Part of the height, as a divisor, that the legend takes at most."""
 _GAP = "   "
 _PAN = 0.05
-"""Share of an axis by which a key moves the view."""
+"""Share of the x axis by which a key moves the view."""
 _NOTHING = LineChart("", "", "", "", "", ())
 
-View = tuple[tuple[float, float], tuple[float, float]]
-"""The ends of the x axis and of the y axis."""
+View = tuple[float, float]
+"""The ends of the x axis; those of the y axis follow from the values between them."""
 
 
 class CurvesPlot(Widget, can_focus=True):
@@ -41,10 +41,8 @@ class CurvesPlot(Widget, can_focus=True):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", f"pan(-{_PAN}, 0)", "Pan left"),
-        Binding("right", f"pan({_PAN}, 0)", "Pan right"),
-        Binding("up", f"pan(0, {_PAN})", "Pan up"),
-        Binding("down", f"pan(0, -{_PAN})", "Pan down"),
+        Binding("left", f"pan(-{_PAN})", "Pan left"),
+        Binding("right", f"pan({_PAN})", "Pan right"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -56,6 +54,7 @@ class CurvesPlot(Widget, can_focus=True):
         """Key of the figure to draw; the first is drawn if none has it."""
         self._drawn = _NOTHING
         """The figure with the ends of its axes."""
+        self._ends: View = (0.0, 1.0)
 
     def show(self, figures: Sequence[LineChart]) -> None:
         """Draw the chosen one of these figures; a zoom stays until another is drawn."""
@@ -75,26 +74,26 @@ class CurvesPlot(Widget, can_focus=True):
         self._zoom_to(None)
 
     def action_zoom(self, factor: float) -> None:
-        """Scale both axes around their middles."""
-        x, y = (
-            ((low + high - factor * (high - low)) / 2, (low + high + factor * (high - low)) / 2)
-            for low, high in self._ends()
-        )
-        self._zoom_to((x, y))
+        """Scale the x axis around its middle."""
+        low, high = self._ends
+        middle, half = (low + high) / 2, factor * (high - low) / 2
+        self._zoom_to((middle - half, middle + half))
 
-    def action_pan(self, x_share: float, y_share: float) -> None:
-        (x_low, x_high), (y_low, y_high) = self._ends()
-        x_step, y_step = x_share * (x_high - x_low), y_share * (y_high - y_low)
-        self._zoom_to(((x_low + x_step, x_high + x_step), (y_low + y_step, y_high + y_step)))
+    def action_pan(self, share: float) -> None:
+        low, high = self._ends
+        step = share * (high - low)
+        self._zoom_to((low + step, high + step))
 
     def _zoom_to(self, view: View | None) -> None:
         """Draw the view, or everything; the title says what and how many steps are beyond the top."""
-        self.view = view
-        ends, figure = self._ends(), self.figure
-        self._drawn = replace(figure, ends=ends)
+        self.view, figure = view, self.figure
+        shown = figure if view is None else _within(figure, *view)
+        x, y = axes_of(shown, _TICKS)
+        self._ends = view or (x.low, x.high)
+        self._drawn = replace(figure, ends=(self._ends, (y.low, y.high)))
         title = figure.y_title
-        steps = (one.y for one in figure.curves if one.error is None and not one.dimmed)
-        if n_slower := sum(int((y > ends[1][1]).sum()) for y in steps):
+        steps = (one.y for one in shown.curves if one.error is None and not one.dimmed)
+        if n_slower := sum(int((each > y.high).sum()) for each in steps):
             title += f" · ▲ {format_count(n_slower)} slower"
         self.border_title = Text(title)
 
@@ -117,13 +116,6 @@ class CurvesPlot(Widget, can_focus=True):
         chosen = (figure for figure in self.figures if figure.key == self._chosen)
         return next(chosen, self.figures[0] if self.figures else _NOTHING)
 
-    def _ends(self) -> View:
-        """Return the ends of the zoomed view; without zoom, round numbers, which seldom change during a run."""
-        if self.view is not None:
-            return self.view
-        x, y = axes_of(self.figure, _TICKS)
-        return (x.low, x.high), (y.low, y.high)
-
     def _legend(self, width: int, most_lines: int) -> list[Text]:
         """Return the names of curves with values, as many as fit; none for a figure of one curve of this run."""
         curves = self.figure.curves
@@ -144,3 +136,13 @@ class CurvesPlot(Widget, can_focus=True):
         colors = _ON_DARK if self.app.current_theme.dark else _ON_LIGHT
         color = "" if ink.curve is None else colors[ink.curve % len(colors)]
         return f"dim {color}".rstrip() if ink.is_faint else color
+
+
+def _within(figure: LineChart, low: float, high: float) -> LineChart:
+    """Return a figure with the values between these x alone, which are to fill the view."""
+    curves = []
+    for one in figure.curves:
+        inside = (one.x >= low) & (one.x <= high)
+        error = None if one.error is None else one.error[inside]
+        curves.append(replace(one, x=one.x[inside], y=one.y[inside], error=error, limit=None))
+    return replace(figure, curves=tuple(curves))
