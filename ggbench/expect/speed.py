@@ -62,7 +62,15 @@ def speed_at(curves: Sequence[SpeedCurve], n: int, n_seqs: int = 1) -> Expected 
         return None
     tok_s = curve.tok_s_at(n)
     value, low, high = (n_seqs * each for each in (tok_s.value, tok_s.low, tok_s.high))
-    return Expected(value, low, high, curve.basis, curve.source, curve.is_steady)
+    return Expected(value, low, high, curve.basis, _source(curve, curves), curve.is_steady)
+
+
+def _source(used: SpeedCurve, curves: Sequence[SpeedCurve]) -> str:
+    """Return what a speed is from and, if that is no run of the file, which tokens its run timed."""
+    own = [each for each in curves if each.reach is not None]
+    if used in own or not own:
+        return used.source
+    return f"{used.source}; {own[0].source} timed tokens {own[0].first} to {own[0].reach}"
 
 
 def _order(curve: SpeedCurve) -> tuple[bool, bool, bool]:

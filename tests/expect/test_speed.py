@@ -182,6 +182,8 @@ def test_a_depth_that_was_measured_is_expected_there_and_nowhere_else(store: Sto
     number = _add(store, file, at, settings=DecodeSettings(128, depths=(4096,)))
     known = _all(store, file)
     assert [speed is None or speed.basis for speed in (speed_at(known, 1), speed_at(known, 8192))] == ["published"] * 2
+    unused = speed_at(known, 8192)
+    assert unused is not None and unused.source.endswith(f"; run {number} timed tokens 4097 to 4224")
     found = speed_at(known, 4100)
     assert found is not None
     assert (found.value, found.low, found.high) == pytest.approx((50, 49, 51))
