@@ -41,6 +41,7 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
             assert app.current_mode == mode
             assert "ggbench  1 Library  2 Run  3 Results" in words_of(app).splitlines()[0]
             assert words_of(app).splitlines()[-1].endswith("? help · ^p all actions · q quit")  # whole at 80 columns
+            assert ("/ filter" in words_of(app).splitlines()[-1]) == (key != "2")
             if key != "1":
                 assert "Library (1)" in words_of(app)
         await pilot.click(TopLine, offset=(24, 0))

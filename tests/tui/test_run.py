@@ -33,7 +33,8 @@ from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import WorkList, number_lines, point_lines, queue_lines
 from ggbench.tui.work_queue import PullQueue, WorkState
-from tests.fakes.driving import settle
+from tests.fakes.driving import said, settle
+from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.measured import start, start_search
 from tests.fakes.watched import watched_runs
@@ -126,6 +127,7 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         assert second.startswith("✗")
         assert "GGML_ASSERT" in second
         assert third.startswith("✓ b")
+        assert host.screen.query_one("#queue", WorkList).virtual_size.height == 3  # one line each
         assert [one.dimmed for one in host.screen.query_one(CurvesPlot).figures[0].curves] == [True, False]
 
     drive(services, steps)
@@ -197,12 +199,16 @@ def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tm
             raise StoreError("the results file is newer than this ggbench", "update ggbench")
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add(decodes([target], 100))
+        host.run_queue.add(decodes([target] * 2, 100))
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert lines_of(host)[0].startswith("✓")
         assert "newer than this ggbench; update ggbench" in str(host.screen.query_one("#queue").border_title)
+        host.screen.query_one("#queue", WorkList).highlighted = 1
+        await pilot.press("enter")
+        await settle(host, pilot)
+        assert "GGML_ASSERT" in said(host)
 
-    drive(NoStore(tmp_path), steps)
+    drive(NoStore(tmp_path, [obey, crash]), steps)
 
 
 def test_the_readings_of_a_run_are_shown_until_it_ends(target: Target, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.widget import Widget
 from textual.widgets import Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
@@ -21,7 +22,7 @@ from ggbench.tui.library import pick_in_brief, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, best_models, list_models
 from ggbench.tui.screens.planning import PlanScreen
 from ggbench.tui.widgets.answer_pane import AnswerPane
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TopLine, key_links, put
+from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage, TopLine, key_links, put
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quant_panels import MemoryPanel, losses_over_speeds
 from ggbench.tui.widgets.tables import QuantsTable
@@ -57,7 +58,6 @@ class LibraryScreen(PlanScreen):
         Binding("/", "filter", "Filter", tooltip="Filter the models, add a path, search the Hub"),
         Binding("g", "choose_memory", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
         Binding("o", "choose_options", "Options", tooltip="Options of plans and runs, such as KV types"),
-        Binding("tab,shift+tab", "other_part"),
         Binding("r", "reload", "Reload", tooltip="Read disk, free memory and headers again"),
         Binding("escape", "leave", "Back", tooltip="Clear the filter, or go back to the models"),
     ]
@@ -260,14 +260,9 @@ class LibraryScreen(PlanScreen):
         if self.focused is self._pane:
             self._close()
             return
-        if self.focused is not self._table:
+        if self._left.has_focus_within:
             self._left.input.clear()
         self.set_focus(self._left.models)
-
-    def action_other_part(self) -> None:
-        """Switch between the models and the quants, or the answer in their place, skipping the filter."""
-        right = self._pane if self.has_class("-open") else self._table
-        self.set_focus(right if self.focused is self._left.models else self._left.models)
 
     def action_reload(self) -> None:
         """Read headers, disk, memory and results again."""
@@ -276,6 +271,11 @@ class LibraryScreen(PlanScreen):
         self.forget_best()
         self._read_models()
         self.read_machine()
+
+    @property
+    def focus_chain(self) -> list[Widget]:
+        """Go from panel to panel by tab, past the filter, which would take the next letter."""
+        return [each for each in super().focus_chain if not isinstance(each, FilterInput)]
 
     @property
     def chosen(self) -> QuantRow | None:

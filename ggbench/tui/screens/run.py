@@ -64,7 +64,7 @@ class RunScreen(PlotScreen):
                 with VerticalScroll(id="so-far", classes="panel"):
                     yield Static(id="points", markup=False)
                 yield Static(id="numbers", classes="panel", markup=False)
-        yield KeysFooter()
+        yield KeysFooter("")
 
     def on_mount(self) -> None:
         so_far = self.query_one("#so-far")
@@ -97,12 +97,14 @@ class RunScreen(PlotScreen):
 
     @on(OptionList.OptionSelected)
     def _open(self) -> None:
-        """Resume the download at the cursor, or open the run among the results if it is over and stored."""
+        """Resume the download at the cursor, or open the run that is over; of one not stored, say why in full."""
         match self._chosen:
             case PullItem() as pull:
                 self._pulls.retry(pull.id)
             case QueueItem(run_id=int(run_id), state=state) if state.is_over:
                 self.app.post_message(RunsOpened([run_id]))
+            case QueueItem(reason=reason) if reason:
+                self.notify(sanitize(reason), severity="error", markup=False)
 
     @property
     def _queue(self) -> RunQueue:

@@ -119,15 +119,15 @@ class TopLine(Widget):
 
 
 class KeysFooter(Static):
-    """The keys that act on every screen; those of a panel are in its frame, and `?` and ^p list all.
+    """The keys that act in every panel; those of one are in its frame, and `?` and ^p list all.
 
     Textual's Footer mounts and styles a widget for each key at every change of screen, which takes most of its time.
     """
 
     ALLOW_SELECT = False
 
-    def __init__(self) -> None:
-        super().__init__(key_links("/ filter · tab next panel · ? help · ^p all actions · q quit"))
+    def __init__(self, keys: str = "/ filter · ") -> None:
+        super().__init__(key_links(f"{keys}tab next panel · ? help · ^p all actions · q quit"))
 
 
 def machine_text(budget: Budget) -> str:
