@@ -6,24 +6,18 @@ A file may hold thousands of turns, and a pick times it with each candidate: all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-from msgspec.structs import replace
+import numpy.typing as npt
+from msgspec.structs import astuple, replace
 
 from ggbench.expect.sessions import Conversation, count_reread
 from ggbench.expect.speed import curve_at
 from ggbench.stats.intervals import Estimate, Expected, SpeedBasis
-from ggbench.stats.speed_curve import (
-    Floats,
-    Known,
-    SessionTime,
-    SpeedCurve,
-    along,
-    inverse,
-    ordered,
-    points_of,
-)
+from ggbench.stats.speed_curve import Known, SessionTime, SpeedCurve, inverse
+
+Floats: TypeAlias = npt.NDArray[Any]
 
 
 class TurnTimes(NamedTuple):
@@ -85,12 +79,12 @@ def turn_times(
         return None
     answers, waits = np.zeros((3, len(turns))), np.zeros((3, len(turns)))
     for curve in {id(each): each for each in chosen}.values():
-        own, steps_ms = [each is curve for each in chosen], points_of(curve.step_ms)
-        answers[:, own] = np.where(steps[own], steps[own] * along(*steps_ms, middles[own]), 0.0)
+        own, steps_ms = [each is curve for each in chosen], _points_of(curve.step_ms)
+        answers[:, own] = np.where(steps[own], steps[own] * _along(*steps_ms, middles[own]), 0.0)
         if curve.prefill_ms:
             read = _read(curve.prefill_ms, ends[own])
             read = np.where(np.isfinite(read), read - _read(curve.prefill_ms, begins[own]), np.inf)
-            waits[:, own] = ordered(np.maximum(read, along(*steps_ms, ends[own])))
+            waits[:, own] = _ordered(np.maximum(read, _along(*steps_ms, ends[own])))
     return TurnTimes(waits / 1e3 if waits.any() else None, answers / 1e3, curve)
 
 
@@ -99,6 +93,27 @@ def _read(known: Known, n: Floats) -> Floats:
 
     A token takes what lies on the line through the two nearest lengths, but no less than in any that is known.
     """
-    lengths, ms = points_of(known)
+    lengths, ms = _points_of(known)
     of_token = ms / lengths
-    return np.where(n, n * np.maximum(along(lengths, of_token, n), of_token.min(axis=1, keepdims=True)), 0.0)
+    return np.where(n, n * np.maximum(_along(lengths, of_token, n), of_token.min(axis=1, keepdims=True)), 0.0)
+
+
+def _points_of(known: Known) -> tuple[Floats, Floats]:
+    """Return the positions, and the values with both ends as rows."""
+    positions, values = zip(*known, strict=True)
+    return np.array(positions), np.array(list(map(astuple, values))).T
+
+
+@np.errstate(divide="ignore", invalid="ignore")  # of a single point, and of infinite ends
+def _along(positions: Floats, values: Floats, n: Floats) -> Floats:
+    """Return what `interpolated()` does, at many positions."""
+    above = np.clip(np.searchsorted(positions, n), 1, len(positions) - 1)
+    before, after = values[:, above - 1], values[:, above]
+    share = (n - positions[above - 1]) / (positions[above] - positions[above - 1])
+    return _ordered(np.where(before == after, before, before + share * (after - before)))
+
+
+def _ordered(found: Floats) -> Floats:
+    """Return values with both ends, each on its side."""
+    value, low, high = found
+    return np.array([value, np.minimum(low, value), np.maximum(high, value)])

@@ -5,13 +5,10 @@ Latency grows linearly between the header's breaks, so it is interpolated betwee
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
-from msgspec.structs import astuple
+from typing import NamedTuple
 
 from ggbench.record import Record
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
@@ -22,7 +19,6 @@ POSITIONS = (1, 1024, 4096, 8192, 32768)
 _FAR = 32768
 """Last position at which a measured line is evaluated; a straight line continues from there."""
 
-Floats: TypeAlias = npt.NDArray[Any]
 Known = tuple[tuple[int, Estimate], ...]
 """Pairs of position or length and value, ascending."""
 
@@ -176,28 +172,17 @@ def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
 
 def interpolated(known: Known, n: int) -> Estimate:
     """Return the value at `n`, on the line through the two nearest points, or the last two."""
-    return Estimate(*along(*points_of(known), np.array([n]))[:, 0].tolist())
-
-
-def points_of(known: Known) -> tuple[Floats, Floats]:
-    """Return the positions, and the values with both ends as rows."""
-    positions, values = zip(*known, strict=True)
-    return np.array(positions), np.array(list(map(astuple, values))).T
-
-
-@np.errstate(divide="ignore", invalid="ignore")  # of a single point, and of infinite ends
-def along(positions: Floats, values: Floats, n: Floats) -> Floats:
-    """Return what `interpolated()` does, at many positions."""
-    above = np.clip(np.searchsorted(positions, n), 1, len(positions) - 1)
-    before, after = values[:, above - 1], values[:, above]
-    share = (n - positions[above - 1]) / (positions[above] - positions[above - 1])
-    return ordered(np.where(before == after, before, before + share * (after - before)))
-
-
-def ordered(found: Floats) -> Floats:
-    """Return values with both ends, each on its side."""
-    value, low, high = found
-    return np.array([value, np.minimum(low, value), np.maximum(high, value)])
+    if len(known) == 1:
+        return known[0][1]
+    positions = [position for position, _ in known]
+    above = min(max(bisect.bisect_left(positions, n), 1), len(known) - 1)
+    (n0, one), (n1, other) = known[above - 1], known[above]
+    share = (n - n0) / (n1 - n0)
+    value, low, high = (
+        before if before == after else before + share * (after - before)  # also if both are infinite
+        for before, after in ((one.value, other.value), (one.low, other.low), (one.high, other.high))
+    )
+    return Estimate(value, min(low, value), max(high, value))
 
 
 def _level(latency: DepthSpeed) -> Estimate | None:

@@ -66,7 +66,7 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
         (["decode", "m", "--n-batches", "8"], "'--n-batch', '--n-ubatch'", "see: ggbench decode --help"),
         (["models", "a/b/c"], "a/b/c is not a repo", "org/name"),
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
-        (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 is too small for the 125 tokens", "omit --n-ctx"),
+        (["decode", "m", "-n", "1000", "--n-ctx", "300"], "n_ctx 300 is too small for the 1025 tokens", "omit --n-ctx"),
         (["decode", "no-such-model"], "no model named 'no-such-model'", ""),
         (["decode", "twin:qwen1.5-0.5b", "q9_9"], "no quant named 'q9_9'", ""),
         (["decode", "twin:qwen1.5-0.5b"], "has 8 quants", "q4_k_m"),

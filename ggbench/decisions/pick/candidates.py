@@ -22,7 +22,6 @@ from ggbench.expect.loss import UNQUANTIZED
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
 from ggbench.expect.session_cache import cached_tokens
-from ggbench.expect.session_time import session_time
 from ggbench.expect.speed import expected_curves, expected_speed, speed_at
 from ggbench.models.targets import Target
 from ggbench.record import Record
@@ -158,6 +157,8 @@ class Finder:
     def _candidate(
         self, model: PickedModel, variant: Target, row: PlanRow, losses: MeasuredLosses
     ) -> Candidate:
+        from ggbench.expect.session_time import session_time  # imports numpy
+
         file, needs = variant.file, self.request.needs
         found = Candidate(
             row=row,
