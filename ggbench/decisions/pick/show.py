@@ -75,19 +75,19 @@ FIGURES: tuple[Figure[Listed], ...] = (
            mark=lambda row: basis_mark(row.candidate.loss),
            meaning="Mean KL divergence of weights and KV cache from the original, in nats. A typical one's interval "
                    "is the range over models."),
-    member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
-    member("left_bytes", "left", _left_text, "candidate.left_bytes", priority=2),
-    member("session_s", "a session", span_text, "candidate.speed.total_s", priority=1, is_estimate=True,
+    member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=5),
+    member("left_bytes", "left", _left_text, "candidate.left_bytes", priority=4),
+    member("session_s", "session", span_text, "candidate.speed.total_s", priority=1, is_estimate=True,
            mark=lambda row: basis_mark(row.candidate.speed and row.candidate.speed.total_s),
            meaning="Seconds of all turns of the workload's session."),
-    member("max_n_ctx", "max n_ctx", path="candidate.max_n_ctx", priority=1, meaning="The longest that fits."),
+    member("max_n_ctx", "max n_ctx", path="candidate.max_n_ctx", priority=3, meaning="The longest that fits."),
 )  # fmt: skip
 _TO_GET: Figure[Listed] = member(
     "download_bytes", "download", lambda n: format_bytes(n) if n else "here", "candidate.download_bytes", priority=3,
     meaning="Bytes to download before it can be run.",
 )  # fmt: skip
 _SCORE: Figure[Listed] = Figure(
-    "score", "GPQA", lambda row: row.candidate.score or None, "{:.0f}".format, priority=1,
+    "score", "GPQA", lambda row: row.candidate.score or None, "{:.0f}".format, priority=2,
     mark=lambda row: "" if row.candidate.score_source else "~",
     meaning="Percent of GPQA Diamond by its publisher; (~) of a smaller model of its kind.",
 )  # fmt: skip
@@ -124,7 +124,7 @@ def _figures(
 ) -> list[Figure[Listed]]:
     """Return the figures of a table; the header of a speed says at which context it is."""
     n_ctx = max(row.candidate.n_ctx for row in rows) // pick.needs.n_slots
-    at = {"tok_s": f"tok/s at {format_length(n_ctx)}", "session_s": f"a {pick.needs.workload.name} session"}
+    at = {"tok_s": f"tok/s at {format_length(n_ctx)}", "session_s": f"{pick.needs.workload.name} session"}
     shown = [each for each in figures if each.key not in ("model", "session_s") or pick.has_rivals]
     return [replace(each, header=at.get(each.key, each.header)) for each in shown]
 
