@@ -124,7 +124,7 @@ def _beside(
 
     A projector whose file is not here counts as the one of the model's repo, which `-hf` loads by default.
     """
-    found = replace(memory, draft=_draft(of_line.draft), ctx_checkpoints=of_line.ctx_checkpoints)
+    found = replace(memory, draft=_draft(of_line.draft))
     projector = of_line.mmproj
     automatic = line.last("--mmproj-auto")
     if projector is None and line.last("--hf-repo") and not (automatic and automatic.is_off):

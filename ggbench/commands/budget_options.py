@@ -14,7 +14,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, joined
 from ggbench.record import Record
-from ggbench.units import MIB, counted, exact_size, format_bytes, parse_size
+from ggbench.units import counted, exact_size
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from ggbench.sizing.plan_record import Budget
 
 
-def _cache_ram(text: str) -> int:
-    """Return bytes; a number without a unit is in MiB, as llama-server's is."""
-    if text.strip().startswith("-"):
-        raise UsageError(
-            "a prompt cache without a limit cannot be planned", "give its size, e.g. --cache-ram 4GiB"
-        )
-    return int(text) * MIB if text.strip().isdecimal() else parse_size(text)
-
-
-_CACHE_RAM = FieldKind(_cache_ram, exact_size, "SIZE", names_option=False)
-_COUNT = FieldKind(int, metavar="N", least=0)
 _GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=False)
 
 
@@ -81,24 +70,6 @@ class BudgetOptions(Record):
         str | None,
         Option("", "Memory bandwidth for the limits, e.g. 1008GB/s.", FieldKind(metavar="RATE"), "rare"),
     ] = None
-    cache_ram: Annotated[
-        int | None,
-        Option(
-            "",
-            "Main memory for llama-server's prompt cache, in MiB or as 4GiB. Default: not counted.",
-            _CACHE_RAM,
-            "rare",
-        ),
-    ] = None
-    ctx_checkpoints: Annotated[
-        int | None,
-        Option(
-            "-ctxcp",
-            "Context checkpoints of each slot to count. Made for windows and recurrent states. Default: not counted.",
-            _COUNT,
-            "rare",
-        ),
-    ] = None
     draft: Annotated[
         str | None,
         Option(
@@ -118,7 +89,6 @@ class BudgetOptions(Record):
         values = ((name, getattr(self, name)) for name in self.__struct_fields__ if name != "published")
         written: dict[str, Callable[[Any], str]] = {
             "gpu": joined,
-            "cache_ram": exact_size,
             "reserve": exact_size,
         }
         return tuple(
@@ -139,16 +109,7 @@ class BudgetOptions(Record):
         """
         from ggbench.sizing.projectors import read_projector
 
-        budget = replace(
-            self._without_projector(setup, measures=measures), n_checkpoints=self.ctx_checkpoints or 0
-        )
-        if self.cache_ram is not None:
-            budget = budget.beside_prompt_cache(self.cache_ram)
-            if not budget.usable_bytes:
-                raise UsageError(
-                    f"a prompt cache of {format_bytes(self.cache_ram)} uses up {format_bytes(budget.memory_bytes)}",
-                    "lower --cache-ram; 0 for none",
-                )
+        budget = self._without_projector(setup, measures=measures)
         if self.mmproj is None:
             return budget
         return budget.beside_projector(self.published or read_projector(self.mmproj, setup.flash_attn))

@@ -235,8 +235,6 @@ MACHINE_FIGURES: Sequence[Figure[Budget]] = (
         meaning="Upper bound of its compute buffer at llama.cpp's warm-up image; larger ones take more.",
     ),
     member("draft_model", "draft", path="draft.model"),
-    member("cache_ram_bytes", "prompt cache", format_bytes),
-    member("n_checkpoints", "checkpoints a slot"),
     member("bandwidth_bytes_per_s", "bandwidth", format_bandwidth, "bandwidth.bytes_per_s"),
     member("bandwidth_source", "", path="bandwidth.source"),
     *HOST_FIGURES,
@@ -254,7 +252,6 @@ _SETUP: Sequence[Figure[PlanRow]] = (
     Figure("n_ubatch", "n_ubatch", _n_ubatch),
     member("flash_attn", "flash attention"),
     member("draft_bytes", "draft takes", format_bytes),
-    member("checkpoint_bytes", "checkpoint", format_bytes),
 )
 
 
@@ -611,20 +608,16 @@ def _facts(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[tupl
     return [
         *facts_of(MACHINE_FIGURES, plan.budget),
         *facts_of(_SETUP, rows[0]),
-        ("prompt cache", _prompt_cache(plan.budget, rows[0])),
+        (
+            "prompt cache",
+            "" if rows[0].setup is None else say("run.prompt_cache", cache=format_bytes(CACHE_RAM_BYTES)),
+        ),
         *((name.replace("_", " "), text) for name, text in plan.sources.items()),
         ("repo", headers),
         *dict.fromkeys(("speed", row.expected.source) for row in rows if row.expected),
         ("loss", say("plan.losses") if any(row.loss for row in rows) else ""),
         *((row.quant, said(note)) for row in rows for note in row.notes),
     ]
-
-
-def _prompt_cache(budget: Budget, row: PlanRow) -> str:
-    """Return what llama-server's prompt cache may take, which a plan counts only if asked to."""
-    if row.setup is None or budget.cache_ram_bytes is not None:
-        return ""
-    return say("run.prompt_cache", cache=format_bytes(CACHE_RAM_BYTES))
 
 
 def _memories_and_changes(row: PlanRow) -> list[Part]:

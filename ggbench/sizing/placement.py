@@ -235,7 +235,6 @@ class Placement:
                 compute_bytes=self._compute_at(place, context),
                 draft_bytes=drafts.get(place, 0),
                 projector_bytes=memory.projector_bytes,
-                prompt_cache_bytes=memory.prompt_cache_bytes,
                 process_bytes=self.unreserved_bytes(context),
                 reserve_bytes=memory.reserve_bytes,
             )

@@ -19,7 +19,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BindingFailed, GgbenchError, UsageError, WrongProjector
 from ggbench.fields import reproduce
 from ggbench.files import temporary_folder
-from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
+from ggbench.gguf_file.model_file import SCALED_KEY
 from ggbench.gguf_file.quants import plain_quant
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
@@ -29,7 +29,6 @@ from ggbench.sizing.fit import LONGEST, Fit, Fitter
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget, Note, PlanRow
 from ggbench.sizing.speed_limits import speed_limit
-from ggbench.sizing.theory.kv_cache import checkpoint_bytes
 from ggbench.sizing.theory.offload import check_overrides
 from ggbench.sizing.what_helps import LARGE_UBATCH, on_fastest, smallest_split, what_helps
 from ggbench.units import format_count
@@ -145,9 +144,6 @@ class Planners:
             budget = request.budget
             if budget.projector is not None:
                 budget.projector.check(file)
-            if budget.n_checkpoints:
-                each_bytes = _checkpoint_bytes(file, request.setup) or 0
-                budget = budget.beside_prompt_cache(budget.n_checkpoints * request.setup.n_seq_max * each_bytes)
             folder = Path(tempfile.mkdtemp(dir=self._folder))
             self._fitters[id(variant)] = Fitter(file, write_sparse(file, folder), budget, self._allocator)
         return self._fitters[id(variant)]
@@ -207,7 +203,7 @@ def _row(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit, *, by_
 
 def _sized(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit) -> PlanRow:
     """Return what a fit takes and, if the size of its weights is known, what it leaves."""
-    file, placement, context = fitter.file, fit.placement, fit.context
+    placement, context = fit.placement, fit.context
     row = replace(
         _unplanned(variant, replace(request, setup=fit.setup)),
         n_ctx=context.n_ctx,
@@ -222,7 +218,6 @@ def _sized(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit) -> P
         compute_bytes=placement.compute_bytes(context),
         output_bytes=context.output_bytes,
         draft_bytes=placement.draft_bytes(context),
-        checkpoint_bytes=_checkpoint_bytes(file, fit.setup),
         is_split=placement.is_split or not placement.is_cache_on_devices,
         flash_attn=context.flash_attn,
         swa_cells=context.swa_cells,
@@ -238,10 +233,6 @@ def _sized(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit) -> P
         devices=fit.devices,
         limit_tok_s=speed_limit(placement, row.n_ctx_slot or context.n_ctx),
     )
-
-
-def _checkpoint_bytes(file: ModelFile, setup: LlamaConfig) -> int | None:
-    return checkpoint_bytes(file, setup.type_k, setup.type_v, swa_full=setup.swa_full)
 
 
 def _failed(variant: Target, request: PlanRequest, outcome: Outcome, reason: str) -> PlanRow:

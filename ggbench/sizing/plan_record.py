@@ -42,8 +42,6 @@ class DeviceMemory(Record):
     """Whether it is a part of main memory."""
     projector_bytes: int = 0
     """A projector with its compute buffer."""
-    prompt_cache_bytes: int = 0
-    """llama-server's prompt cache and context checkpoints."""
     process_bytes: int = 0
     """The part of the reserve for the allocating process itself, which a search for the largest context may use."""
     memory_source: str = ""
@@ -66,8 +64,7 @@ class DeviceMemory(Record):
     @property
     def usable_bytes(self) -> int:
         """Bytes for weights, cache and compute buffers; never negative."""
-        taken_bytes = self.reserve_bytes + self.projector_bytes + self.prompt_cache_bytes
-        return max(0, self.free_bytes - taken_bytes)
+        return max(0, self.free_bytes - self.reserve_bytes - self.projector_bytes)
 
     @property
     def kept_bytes(self) -> int:
@@ -94,7 +91,6 @@ class PlannedDevice(Record, kw_only=True):
     draft_bytes: int = 0
     """Everything of a draft model, or the second context of MTP layers."""
     projector_bytes: int = 0
-    prompt_cache_bytes: int = 0
     process_bytes: int = 0
     """What llama.cpp's process takes outside its buffers, beyond the reserve."""
     reserve_bytes: int = 0
@@ -108,8 +104,7 @@ class PlannedDevice(Record, kw_only=True):
         """Bytes for weights, cache, compute buffers and draft; never negative."""
         if self.memory_bytes is None:
             return None
-        taken_bytes = self.projector_bytes + self.prompt_cache_bytes + self.reserve_bytes
-        return max(0, self.memory_bytes - taken_bytes)
+        return max(0, self.memory_bytes - self.projector_bytes - self.reserve_bytes)
 
     @property
     def left_bytes(self) -> int | None:
@@ -131,10 +126,6 @@ class Budget(Record):
     """A projector in this memory; None for none."""
     draft: FileToRun | None = None
     """A draft model, whose size depends on the context; None for none."""
-    cache_ram_bytes: int | None = None
-    """Main memory for llama-server's prompt cache and checkpoints; None does not count them."""
-    n_checkpoints: int = 0
-    """Context checkpoints of each slot to count; they depend on the model."""
 
     @property
     def on_gpu(self) -> bool:
@@ -223,18 +214,6 @@ class Budget(Record):
         first = replace(used[0], projector_bytes=self.projector_bytes)
         return replace(self, devices=(first, *used[1:]))
 
-    def beside_prompt_cache(self, n_bytes: int) -> Budget:
-        """Return the budget with this much more main memory for llama-server's prompt cache and checkpoints.
-
-        A GPU that may take all of main memory shares it.
-        """
-        counted = replace(self, cache_ram_bytes=(self.cache_ram_bytes or 0) + n_bytes)
-        memory = self.host or self.devices[0]
-        larger = replace(memory, prompt_cache_bytes=memory.prompt_cache_bytes + n_bytes)
-        if self.host is not None:
-            return replace(counted, host=larger)
-        return replace(counted, devices=(larger, *self.devices[1:])) if memory.is_shared else counted
-
     def unreserved(self) -> Budget:
         """Return the budget of GPUs without a reserve, as real allocations there need none for the driver."""
         free = (replace(each, reserve_bytes=0, process_bytes=0) for each in self.devices)
@@ -297,8 +276,6 @@ class PlanRow(Record):
     """Compute buffers at `n_ctx` in the planned memory."""
     output_bytes: int | None = None
     """Logits, always in main memory."""
-    checkpoint_bytes: int | None = None
-    """One of llama-server's context checkpoints, in main memory; 0 if the model needs none."""
     budget_bytes: int | None = None
     draft_bytes: int | None = None
     """A draft model, or the second context of MTP layers, in the planned memory at `n_ctx`; None without."""

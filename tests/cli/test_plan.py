@@ -272,31 +272,6 @@ def test_slots_take_what_llama_cpp_gives_each(ggbench: Run, shares: tuple[str, .
     assert "--parallel 4" in row["command"]
 
 
-def test_a_prompt_cache_takes_of_main_memory_alone(ggbench: Run) -> None:
-    """A number without a unit is in MiB, as llama-server's is; by default it is not counted."""
-    asked = ("plan", "qwen1.5-0.5b", "q4_k_m", "--ram", "16GiB", "--json")
-    plain = ggbench(*asked).json
-    for cards in ((), ("--gpu", "rtx-3060")):
-        whole = ggbench(*asked, *cards).json
-        beside = ggbench(*asked, *cards, "--cache-ram", "2048").json
-        left = [each["rows"][0]["devices"][-1:] or each["rows"] for each in (whole, beside)]
-        assert left[0][0]["left_bytes"] - left[1][0]["left_bytes"] == 2 << 30
-        assert beside["machine"]["cache_ram_bytes"] == 2 << 30
-        assert whole["machine"]["budget_bytes"] - beside["machine"]["budget_bytes"] == (0 if cards else 2 << 30)
-        assert "--cache-ram 2GiB" in beside["rows"][0]["command"]
-    assert (plain["machine"]["cache_ram_bytes"], plain["rows"][0]["checkpoint_bytes"]) == (None, 0)
-    assert ggbench(*asked, "--cache-ram", "-1").code == ggbench(*asked, "--cache-ram", "16GiB").code == 2
-
-
-def test_checkpoints_are_counted_for_each_slot(ggbench: Run) -> None:
-    """llama-server's log gives 5.006 MiB for a twin of 12 such layers, 10 of them with a window, and K and V of 256."""
-    asked = ("plan", "gemma-3-1b", "q4_k_m", "--ram", "16GiB", "-np", "2", "--json")
-    [plain], [counted] = (ggbench(*asked, *more).json["rows"] for more in ((), ("-ctxcp", "8")))
-    assert plain["checkpoint_bytes"] == 22 * 512 * 2 * 2 * 256
-    assert plain["left_bytes"] - counted["left_bytes"] == 2 * 8 * plain["checkpoint_bytes"]
-    assert ggbench(*asked, "--swa-full").json["rows"][0]["checkpoint_bytes"] == 0
-
-
 def test_a_published_mixture_has_its_published_size(ggbench: Run) -> None:
     """The allocator gets the header of the plain type; what is planned of the weights is scaled."""
     words = ("plan", "qwen3.5-0.8b", "--gpu", "8GiB@100GB/s")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.llama
 SMALL, LARGE = "qwen1.5-0.5b:q4_k_m", ("qwen1.5-1.8b", "q4_k_m")
 ASKED = ("-c", "4k", "-np", "2", "--json")
 
-PARTS = ("weight", "kv", "compute", "draft", "projector", "prompt_cache", "process", "reserve")
+PARTS = ("weight", "kv", "compute", "draft", "projector", "process", "reserve")
 
 
 def test_a_draft_takes_what_it_takes_alone(ggbench: Run) -> None:
@@ -44,7 +44,7 @@ def test_a_draft_takes_what_it_takes_alone(ggbench: Run) -> None:
 
 
 def test_each_byte_of_a_memory_is_in_one_part(ggbench: Run, projector: Path) -> None:
-    extras = ("--draft", SMALL, "--mmproj", projector, "--cache-ram", "1GiB", *ASKED)
+    extras = ("--draft", SMALL, "--mmproj", projector, *ASKED)
     for where in (("--ram", "16GiB"), ("--gpu", "8GiB", "--ram", "16GiB"), ("--gpu", "gb10"), ("--ram", "4GiB")):
         [row] = ggbench("plan", "qwen1.5-0.5b", "q8_0", *where, *extras).json["rows"]
         devices = row["devices"]
@@ -53,7 +53,6 @@ def test_each_byte_of_a_memory_is_in_one_part(ggbench: Run, projector: Path) -> 
             if each["memory_bytes"] is not None:
                 assert sum(parts) + each["left_bytes"] == each["memory_bytes"]
         assert sum(each["projector_bytes"] for each in devices) == 4 << 20
-        assert sum(each["prompt_cache_bytes"] for each in devices) == 1 << 30, where
         assert row["left_bytes"] == devices[0]["left_bytes"]
         assert len(devices) == (2 if "8GiB" in where else 1)
 

@@ -51,8 +51,6 @@ def settings_of(candidate: Candidate, budget: Budget) -> RunSettings | None:
 
 def _cache_ram_mib(candidate: Candidate, budget: Budget) -> int | None:
     """Return the main memory [MiB] that a prompt cache may take; None for llama-server's default."""
-    if budget.cache_ram_bytes is not None:
-        return budget.cache_ram_bytes // MIB
     left_bytes = candidate.left_bytes
     if budget.on_gpu:
         left_bytes = candidate.row.devices[-1].left_bytes if candidate.row.devices else None

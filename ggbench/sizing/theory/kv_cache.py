@@ -135,21 +135,6 @@ def kv_cache(
     return KvCache(type_k, type_v, growths, sum(state.state_bytes for state in states))
 
 
-def checkpoint_bytes(file: ModelFile, type_k: str, type_v: str, *, swa_full: bool = False) -> int | None:
-    """Return the size of one of llama-server's context checkpoints, without its few bytes for each cell.
-
-    It is a slot's windows and recurrent states, which cannot be rolled back; 0 for a model that has neither. None if
-    the header does not determine them. Source: `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY` in llama_kv_cache_iswa and
-    llama_memory_hybrid, and `create_checkpoint` in server-context.cpp.
-    """
-    try:
-        cache = kv_cache(file, type_k, type_v)
-    except Unsupported:
-        return None
-    windows = 0.0 if swa_full else sum(each.n_bytes * (each.limit or 0) for each in cache.growths)
-    return round(windows + cache.state_bytes)
-
-
 def _require(file: ModelFile) -> None:
     """Raise Unsupported if the state is unknown, or if the header lacks a key needed to compute its size."""
     is_recurrent = any(state.recurrent_elements for state in file.states)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 _PARTS = {
     "weights": "weight_bytes", "projector": "projector_bytes", "draft": "draft_bytes", "KV": "kv_bytes",
-    "compute": "compute_bytes", "process": "process_bytes", "prompt cache": "prompt_cache_bytes",
-    "reserve": "reserve_bytes",
+    "compute": "compute_bytes", "process": "process_bytes", "reserve": "reserve_bytes",
 }  # fmt: skip
 """The parts of a memory by the members of `PlannedDevice`."""
 _LEAST_LINES = 5
