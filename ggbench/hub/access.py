@@ -7,7 +7,7 @@ and importing it takes about 150 ms.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +52,7 @@ class HubAccess(Record):
         return cls(
             offline=offline or says_offline.strip().lower() in _YES,
             endpoint=endpoint,
-            hub_cache=hub_cache_folder(environment),
+            hub_cache=hub_cache_folder(),
             listings_dir=paths.hub_listings_dir(),
             headers_dir=paths.headers_dir(),
         )
@@ -66,18 +66,13 @@ class HubAccess(Record):
             )
 
 
-def hub_cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return Hugging Face's cache folder for these variables, absolute. Source: huggingface_hub/constants.py."""
-    named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
-    text = os.path.expandvars(named or f"{_hf_home(environment)}/hub")
-    home = environment.get("HOME")
-    if home and text.startswith("~/"):
-        return Path(home) / text[2:]
+def hub_cache_folder() -> Path:
+    """Return Hugging Face's cache folder, absolute. Source: huggingface_hub/constants.py."""
+    of_user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    of_hub = os.environ.get("HF_HOME") or f"{of_user}/huggingface"
+    named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    text = os.path.expandvars(named or f"{of_hub}/hub")
     return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - pathlib's raises where nobody has that home
-
-
-def _hf_home(environment: Mapping[str, str]) -> str:
-    return environment.get("HF_HOME") or f"{environment.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
 
 
 def error_for_response(response: httpx2.Response, repo: str, doing: str) -> NetworkError:

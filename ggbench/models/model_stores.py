@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -49,34 +49,29 @@ class _LmStudioSettings(msgspec.Struct, rename="camel"):
     downloads_folder: str = ""
 
 
-def find_model_stores(
-    environment: Mapping[str, str] | None = None, platform: str = sys.platform
-) -> tuple[ModelStore, ...]:
-    """Return the stores that exist or may exist, once per layout; the arguments default to this process's own."""
-    environment = os.environ if environment is None else environment
-    home = Path(environment.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises without one
+def find_model_stores() -> tuple[ModelStore, ...]:
+    """Return the stores that exist or may exist, once per layout."""
+    home = Path(os.environ.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises without one
     found: dict[tuple[Path, Layout], ModelStore] = {}
-    for store in _candidates(environment, home, platform):
+    for store in _candidates(home):
         if store.root.is_absolute() and _may_exist(store.root):
             found.setdefault((store.root, store.layout), store)
     return tuple(found.values())
 
 
-def _candidates(environment: Mapping[str, str], home: Path, platform: str) -> Iterator[ModelStore]:
+def _candidates(home: Path) -> Iterator[ModelStore]:
     yield ModelStore("ggbench twins", paths.twins_dir(), "folder")
-    yield ModelStore("Hugging Face", hub_cache_folder(environment), "hub", finds_repos=True)
-    llama_cache = _folder(environment, "LLAMA_CACHE", home)
+    yield ModelStore("Hugging Face", hub_cache_folder(), "hub", finds_repos=True)
+    llama_cache = _folder("LLAMA_CACHE")
     if llama_cache is not None:
         # Newer llama.cpp uses Hugging Face's layout for this variable.
         yield ModelStore("llama.cpp", llama_cache, "hub")
     # The default is in the user's cache. Source: fs_get_cache_directory in llama.cpp's common.cpp.
-    user_cache = (
-        home / "Library/Caches" if platform == "darwin" else _folder(environment, "XDG_CACHE_HOME", home)
-    )
+    user_cache = home / "Library/Caches" if sys.platform == "darwin" else _folder("XDG_CACHE_HOME")
     yield ModelStore("llama.cpp", llama_cache or (user_cache or home / ".cache") / "llama.cpp", "folder")
     for root in _lm_studio_folders(home):
         yield ModelStore(LM_STUDIO, root, "folder")
-    ollama = _folder(environment, "OLLAMA_MODELS", home)
+    ollama = _folder("OLLAMA_MODELS")
     if ollama is not None:
         yield ModelStore("Ollama", ollama, "ollama")
     for root in (home / ".ollama/models", *map(Path, SYSTEM_OLLAMA)):
@@ -94,11 +89,9 @@ def _lm_studio_folders(home: Path) -> Iterator[Path]:
         yield lm_studio / "models"
 
 
-def _folder(environment: Mapping[str, str], name: str, home: Path) -> Path | None:
-    text = os.path.expandvars(environment.get(name, ""))
-    if not text:
-        return None
-    return home / text[2:] if text.startswith("~/") else Path(text).absolute()
+def _folder(variable: str) -> Path | None:
+    text = os.path.expandvars(os.environ.get(variable, ""))
+    return Path(os.path.expanduser(text)).absolute() if text else None  # noqa: PTH111 - pathlib's raises without a home
 
 
 def _text(file: Path) -> str:

@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from ggbench.models import model_stores
-from ggbench.models.model_stores import OllamaModel, find_model_stores, ollama_models
+from ggbench.models.model_stores import ModelStore, OllamaModel, find_model_stores, ollama_models
 from tests.fakes.model_stores import ollama_manifest, put_blob, put_in_ollama, put_manifest
 
 
@@ -20,8 +21,13 @@ def make(*folders: Path) -> None:
         folder.mkdir(parents=True)
 
 
+def stores(environment: dict[str, str], platform: str = "linux") -> tuple[ModelStore, ...]:
+    with patch.dict("os.environ", environment, clear=True), patch("sys.platform", platform):
+        return find_model_stores()
+
+
 def found(environment: dict[str, str], platform: str = "linux") -> dict[Path, tuple[str, str]]:
-    return {store.root: (store.name, store.layout) for store in find_model_stores(environment, platform)}
+    return {store.root: (store.name, store.layout) for store in stores(environment, platform)}
 
 
 def test_default_folders_of_every_program(tmp_path: Path) -> None:
@@ -46,15 +52,15 @@ def test_default_folders_of_every_program(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_each_variable_moves_the_hugging_face_cache(tmp_path: Path, variable: str, folder: str) -> None:
     make(tmp_path / folder, tmp_path / ".cache/huggingface/hub")
-    moved = find_model_stores({"HOME": str(tmp_path), variable: str(tmp_path / "x")}, "linux")
+    moved = stores({"HOME": str(tmp_path), variable: str(tmp_path / "x")})
     assert [store.root for store in moved if store.name == "Hugging Face"] == [tmp_path / folder]
-    usual = find_model_stores({"HOME": str(tmp_path), variable: ""}, "linux")
+    usual = stores({"HOME": str(tmp_path), variable: ""})
     assert [store.root for store in usual if store.finds_repos] == [tmp_path / ".cache/huggingface/hub"]
 
 
 def test_llama_cache_is_read_in_both_of_its_layouts(tmp_path: Path) -> None:
     make(tmp_path / "x")
-    here = find_model_stores({"HOME": str(tmp_path), "LLAMA_CACHE": "~/x"}, "linux")
+    here = stores({"HOME": str(tmp_path), "LLAMA_CACHE": "~/x"})
     assert [(store.layout, store.finds_repos) for store in here] == [("hub", False), ("folder", False)]
 
 

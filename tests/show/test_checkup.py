@@ -49,12 +49,13 @@ def test_advice_alone_is_no_problem() -> None:
     assert checkup_answer(SOUND).text.startswith("All well")
 
 
-def test_instructions_that_the_build_lacks(tmp_path: Path) -> None:
+def test_instructions_that_the_build_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ggbench.decisions.doctor.checkup.PROC", tmp_path)
     (tmp_path / "cpuinfo").write_text("model name : A CPU\nflags\t\t: fpu avx2 avx512f avx512_vnni\n\nflags : f16c\n")
-    assert unused_instructions(SOUND.llama_cpp, tmp_path) == ("AVX512_VNNI",)
+    assert unused_instructions(SOUND.llama_cpp) == ("AVX512_VNNI",)
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd i8mm\n")  # as Arm has them
-    assert unused_instructions(SOUND.llama_cpp, tmp_path) == ("NEON", "MATMUL_INT8")
-    assert unused_instructions(LlamaBuild(), tmp_path) == ()
+    assert unused_instructions(SOUND.llama_cpp) == ("NEON", "MATMUL_INT8")
+    assert unused_instructions(LlamaBuild()) == ()
 
 
 def with_gpu(**changes: object) -> Checkup:

@@ -116,9 +116,9 @@ def check_machine() -> Checkup:
     )
 
 
-def unused_instructions(llama: LlamaBuild, proc: Path = PROC) -> tuple[str, ...]:
+def unused_instructions(llama: LlamaBuild) -> tuple[str, ...]:
     """Return the instruction sets of the first CPU (`flags` on x86, `Features` on Arm) that llama.cpp does not use."""
-    match = re.search(r"^(?:flags|Features)\s*:(.*)$", read_text(proc / "cpuinfo") or "", re.MULTILINE)
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", read_text(PROC / "cpuinfo") or "", re.MULTILINE)
     flags, used = match[1].split() if match else (), llama.features
     return tuple(name for name, flag in INSTRUCTIONS.items() if used and flag in flags and name not in used)
 
@@ -135,7 +135,7 @@ def _folders() -> tuple[Folder, ...]:
     return (
         describe_folder("results", "XDG_DATA_HOME", paths.results_file().parent),
         describe_folder("caches", "XDG_CACHE_HOME", paths.caches_dir()),
-        describe_folder("Hugging Face's cache", "HF_HOME", hub_cache_folder(os.environ)),
+        describe_folder("Hugging Face's cache", "HF_HOME", hub_cache_folder()),
     )
 
 
