@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ggbench.commands.comparing import compare_engines
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes
-from ggbench.commands.measure_options import measuring_options, tuned_option
+from ggbench.commands.measure_options import measuring_options
 from ggbench.commands.options import MeasureRequest, against_option, plot_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -25,7 +25,6 @@ from ggbench.experiments.decode.record import DecodeSettings
 @settings_options(DecodeSettings)
 @plot_option
 @against_option
-@tuned_option
 @measuring_options(many=True, servers=True, own_models=True, load=load_options_of_decodes)
 def command(settings: DecodeSettings, asked: MeasureRequest) -> None:
     """Measure every quant of a model, or every model of a server, and show them in one table.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 def compare_engines(experiment: Experiment, once: Settings, repeat: int, asked: MeasureRequest) -> NoReturn:
     """Measure one quant by every engine with the settings `once`, in at least four turns, like `measure_in_turns`."""
-    from ggbench.commands.measure_options import with_tuned
     from ggbench.commands.measuring import make_jobs
     from ggbench.stats.turns import FEWEST_TURNS
 
@@ -35,7 +34,7 @@ def compare_engines(experiment: Experiment, once: Settings, repeat: int, asked: 
     for setup in dict.fromkeys(engines):
         experiment.check(setup, once)
         setup.check_program()
-    (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
+    (job,) = make_jobs(experiment, once, replace(asked, engines=()))
     measure_in_turns([replace(job, setup=setup) for setup in engines], max(repeat, FEWEST_TURNS), asked)
 
 

@@ -22,7 +22,6 @@ from ggbench.commands.options import (
     given_record,
     memory_option,
     model_argument,
-    option,
     output_options,
     rare_option,
     source_option,
@@ -37,8 +36,7 @@ from ggbench.text import shorten
 from ggbench.units import parse_bandwidth
 
 if TYPE_CHECKING:
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Experiment, Job
+    from ggbench.runs.experiment import Experiment
     from ggbench.stats.decode_timing import Bandwidth
 
 
@@ -245,8 +243,6 @@ def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) 
     given = tuple(config_options(replace(asked.setup, **dict.fromkeys(shared))))
     if asked.model.is_server and asked.bandwidth is not None:
         given = ("--bandwidth", *given)
-    if asked.tuned:
-        given = ("--tuned", *given)
     if given:
         raise UsageError(f"{_names(given)} for {what}", hint)
 
@@ -254,44 +250,3 @@ def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) 
 def _names(words: Sequence[str]) -> str:
     names = [word for word in words if word.startswith("-")]
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
-
-
-tuned_option = option(
-    "--tuned",
-    "Use the settings that ggbench tune found. For this machine, file and llama.cpp; other options override them.",
-    is_flag=True,
-)
-
-
-def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> list[Job]:
-    """Return the jobs with the settings found by a search, if --tuned, and print them.
-
-    Among several quants, those without a search keep the defaults, with a notice. Raises UsageError if none has one.
-    `keeps_cache` leaves the KV cache types as they are.
-    """
-    if not asked.tuned:
-        return list(jobs)
-    from ggbench.runs.experiment import experiment_of
-    from ggbench.runs.store.database import Store
-    from ggbench.show.names import row_labels
-
-    with Store.open() as store:
-        found = [experiment_of("tune").find_setup(store, job.target) for job in jobs]
-    if not any(found):
-        raise not_tuned(jobs[0].target)
-    changed = []
-    for job, name, tuned in zip(jobs, row_labels([job.target.subject for job in jobs]), found, strict=True):
-        asked.output.notice(f"{name}: {tuned.text if tuned else 'not tuned, so measured with the defaults'}")
-        changed.append(replace(job, setup=tuned.of(job.setup, keeps_cache=keeps_cache)) if tuned else job)
-    return changed
-
-
-def not_tuned(target: Target) -> UsageError:
-    """Return the error for a target that no search on this machine with this llama.cpp was for."""
-    from ggbench.runs.experiment import Job, experiment_of
-    from ggbench.show.names import quant_name
-
-    tune = experiment_of("tune")
-    command = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
-    what = f"there are no tuned settings for {quant_name(target.subject)} with this machine and llama.cpp"
-    return UsageError(what, f"{command} searches for them")

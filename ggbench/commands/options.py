@@ -76,8 +76,6 @@ class MeasureRequest(Record):
     """Stop the worker after this time without output; None: the experiment's default."""
     bandwidth: Bandwidth | None = None
     """Given by the user."""
-    tuned: bool = False
-    """Whether to measure with the settings found by a search."""
     api_key_env: str | None = None
     """Environment variable with the API key of a server."""
     engines: tuple[LlamaConfig, ...] = ()

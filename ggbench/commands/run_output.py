@@ -7,7 +7,6 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from ggbench.commands.measure_options import with_tuned
 from ggbench.commands.measuring import MeasureResult, measure
 from ggbench.commands.options import MeasureRequest
 from ggbench.commands.output import Output
@@ -24,11 +23,9 @@ from ggbench.text import in_words
 _PLOT_HEIGHT = 18
 
 
-def measure_and_show(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> NoReturn:
-    """Run the jobs with tuned settings if asked to, like `with_tuned`, show one run in full, or several side by side,
-    with --json as one document, and end the command.
-    """
-    measured = measure(with_tuned(jobs, asked, keeps_cache=keeps_cache), asked)
+def measure_and_show(jobs: Sequence[Job], asked: MeasureRequest) -> NoReturn:
+    """Run the jobs, show one run in full, or several side by side, with --json as one document, and end the command."""
+    measured = measure(jobs, asked)
     runs, output = measured.runs, asked.output
     presenter = presenter_of(jobs[0].experiment.kind)
     if output.as_json:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from ggbench.engines.contract import EngineConfig, Workload
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.fields import reproduce, stated_options
 from ggbench.plugins import load_plugin
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Measuring
     from ggbench.runs.run import Run
     from ggbench.runs.session import Base, Session
-    from ggbench.runs.store.database import Store
     from ggbench.stats.speed_curve import SpeedCurve
 
 
@@ -43,26 +41,6 @@ class Concluded(Record):
 
 Conclusion: TypeAlias = "Concluded | Ending"
 """How an experiment ended."""
-
-
-class FoundSetup(Record):
-    """The best settings that an earlier run found for a file on this machine."""
-
-    changes: dict[str, object]
-    """Changes to the defaults, by llama.cpp's names; empty if nothing beats them."""
-    text: str
-    """One line for display: the changes and their gain."""
-
-    def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
-        """Return a setup with these settings; the user's own settings stay and, with `keeps_cache`, the KV types."""
-        asked, defaults = LlamaConfig.of(asked), LlamaConfig()
-        kept = ("type_k", "type_v") if keeps_cache else ()
-        taken = {
-            name: value
-            for name, value in self.changes.items()
-            if name not in kept and getattr(asked, name) == getattr(defaults, name)
-        }
-        return replace(asked, **taken)
 
 
 class MeasuredLoss(Record):
@@ -152,13 +130,6 @@ class Experiment(abc.ABC):
         """Return the options of that line besides the setup's: by default a draft and the settings' fields."""
         draft = {"draft": ":".join(job.draft.words)} if job.draft else {}
         return draft | stated_options(job.settings)
-
-    def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
-        """Return what the newest stored run with this machine and llama.cpp found for a file; None without any.
-
-        Raises GgbenchError if the file's header cannot be read.
-        """
-        return None
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedCurve | None:
         """Return the file's speed with `n_seqs` sequences at once from a completed run; None, the default, if it

@@ -148,7 +148,6 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     ("options", "line"),
     [
         (["-ctk", "q8_0", "-ngl", "0"], "--type-k, --n-gpu-layers are for a GGUF, and Transformers loads"),
-        (["--tuned"], "--tuned is for a GGUF"),
         (["--api-key-env", "KEY"], "--api-key-env is only for a server"),
         (["-c", "10"], "n_ctx 10 is too small for the 525 tokens of this run"),
     ],

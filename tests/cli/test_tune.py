@@ -1,18 +1,15 @@
-"""`ggbench tune` on planted machines, what it refuses, and `--tuned` of the commands that measure."""
+"""`ggbench tune` on planted machines, and what it refuses."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Crashed, Ending
 from ggbench.engines.llama.config import MakeContext
-from ggbench.runs.comparable import ThisMachine
-from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import obey
 from tests.fakes.planted import PlantedMachine
@@ -35,14 +32,7 @@ def plant(machine: FakeMachine) -> Iterator[Plant]:
         yield planted
 
 
-def contexts(machine: FakeMachine) -> list[MakeContext]:
-    requests = [request for worker in machine.workers for request in worker.requests]
-    return [each for each in requests if isinstance(each, MakeContext)]
-
-
-def test_the_planted_settings_are_found_and_taken(
-    ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path
-) -> None:
+def test_the_planted_settings_are_found(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
     plant(at_depth={("flash_attn", "off"): 0.5})
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert ran.code == 0, ran.err
@@ -65,34 +55,12 @@ def test_the_planted_settings_are_found_and_taken(
     assert ggbench("results", "show", found["run_id"], "--json").json["best"] == found["best"]
     assert "1.4" in ggbench("results").out
 
-    decoded = ggbench("decode", tiny_twin, "-n", "300", "--tuned", "--json")
-    assert decoded.code == 0, decoded.err
-    assert f"run {found['run_id']}: -fa off is 1.4" in decoded.err
-    assert decoded.json["run"]["head"]["setup"]["flash_attn"] == "off"
-    assert {each.setup.flash_attn for each in contexts(machine)} == {"off"}
-    own = ggbench("decode", tiny_twin, "-n", "300", "--tuned", "--flash-attn", "on", "--json")
-    assert own.json["run"]["head"]["setup"]["flash_attn"] == "on"
-
-
-@pytest.mark.parametrize("command", ["speed", "maxctx"])
-def test_the_other_commands_take_them_too(ggbench: Run, plant: Plant, tiny_twin: Path, command: str) -> None:
-    plant(at_depth={("flash_attn", "off"): 0.5})
-    assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
-    assert "run 1: -fa off" in ggbench(command, tiny_twin, "--tuned").err
-    with Store.open() as store:
-        (stored,) = (run for run in store.list_runs() if run.kind == command)
-    assert '"flash_attn":"off"' in stored.setup_json
-    assert "--flash-attn off" in stored.command
-
 
 def test_where_nothing_is_faster_the_defaults_are_the_answer(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
     plant(effects={**SLOWER, ("flash_attn", "off"): 1.3})
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert (ran.code, ran.json["best"], ran.json["has_gain"], ran.json["llama_server"]) == (0, None, False, None)
     assert ggbench("results", "show", 1).out.startswith("No gain found")
-    decoded = ggbench("decode", tiny_twin, "-n", "300", "--tuned")
-    assert decoded.code == 0
-    assert "run 1: No gain found" in decoded.err
 
 
 def test_the_first_round_alone_claims_no_gain(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
@@ -120,8 +88,6 @@ def test_ctrl_c_keeps_the_first_round(ggbench: Run, plant: Plant, machine: FakeM
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert (ran.code, ran.json["best"], ran.json["ratio"]) == (130, None, None)
     assert all(each["speed"] for each in ran.json["run"]["result"]["candidates"])
-    refused = ggbench("decode", tiny_twin, "--tuned")
-    assert (refused.code, refused.out) == (2, "")
 
 
 def test_little_time_leaves_a_turn_of_all_and_four_of_the_best(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
@@ -140,19 +106,6 @@ def test_bad_input_is_refused_in_two_lines(ggbench: Run, plant: Plant, tiny_twin
     ran = ggbench("tune", tiny_twin, *arguments)
     assert (ran.code, ran.out, planted.n_measured) == (2, "", 0)
     assert len(ran.err.strip().splitlines()) == 2
-
-
-def test_what_was_found_with_another_build_is_not_taken(
-    ggbench: Run, plant: Plant, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planted = plant(at_depth={("flash_attn", "off"): 0.5})
-    assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
-    here = replace(ThisMachine.describe(), llama_cpp_python="9.9.9")
-    monkeypatch.setattr(ThisMachine, "describe", classmethod(lambda cls: here))
-    n_before = planted.n_measured
-    ran = ggbench("decode", tiny_twin, "--tuned")
-    assert (ran.code, ran.out, planted.n_measured) == (2, "", n_before)
-    assert "there are no tuned settings for" in ran.err and "Hint: ggbench tune" in ran.err
 
 
 def test_prompts_are_searched_for_too(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:

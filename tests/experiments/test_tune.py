@@ -16,13 +16,20 @@ def result_of(run: Run) -> TuneResult:
     return run.result
 
 
-@pytest.mark.parametrize("slower_default", [("flash_attn", "auto"), ("threads", 2)])
-def test_a_slower_default_is_found_while_the_machine_drifts(target: Target, slower_default: tuple[str, object]) -> None:
+def gain_of(result: TuneResult) -> str | None:
+    """Return the options of the fastest, as llama-server has them; None where there is no gain."""
+    return result.options(result.finalist) if result.finalist is not None and result.has_gain else None
+
+
+@pytest.mark.parametrize(("slower_default", "option"), [(("flash_attn", "auto"), "-fa"), (("threads", 2), "-t")])
+def test_a_slower_default_is_found_while_the_machine_drifts(
+    target: Target, slower_default: tuple[str, object], option: str
+) -> None:
     n_found = n_held = 0
     for seed in range(20):
         machine = PlantedMachine(seed, {**SLOWER, slower_default: 1.25}, noise=0.03, drift_per_s=0.002)
         result = result_of(machine.tune(target, AT_BOTH))
-        n_found += list(result.changes) == [slower_default[0]]
+        n_found += (gain_of(result) or "").split()[::2] == [option]
         assert result.ratio is not None
         n_held += result.ratio.low <= 1.25 <= result.ratio.high
     assert n_found >= 19
@@ -33,7 +40,6 @@ def test_a_slower_default_is_found_while_the_machine_drifts(target: Target, slow
 def test_no_gain_is_claimed_where_there_is_none(target: Target, effects: dict[tuple[str, object], float]) -> None:
     results = [result_of(PlantedMachine(seed, effects, noise=0.03).tune(target, AT_BOTH)) for seed in range(20)]
     assert sum(result.has_gain for result in results) <= 1
-    assert not any(result.changes for result in results if not result.has_gain)
 
 
 @pytest.mark.parametrize("fatal_from", [12, 45])
@@ -44,4 +50,4 @@ def test_a_setting_that_failed_is_not_tried_again(target: Target, fatal_from: in
     result = result_of(machine.tune(target, AT_BOTH))
     assert machine.n_fatal == 1
     assert [bool(each.reason) for each in result.candidates if each.setup.flash_attn == "off"] == [True]
-    assert result.changes == {"threads": 4}
+    assert gain_of(result) == "-t 4"

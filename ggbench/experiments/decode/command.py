@@ -6,7 +6,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes
-from ggbench.commands.measure_options import measuring_options, tuned_option
+from ggbench.commands.measure_options import measuring_options
 from ggbench.commands.options import MeasureRequest, plot_option, settings_options
 from ggbench.experiments.decode.record import DecodeSettings
 
@@ -21,7 +21,6 @@ from ggbench.experiments.decode.record import DecodeSettings
 )
 @settings_options(DecodeSettings)
 @plot_option
-@tuned_option
 @measuring_options(servers=True, own_models=True, load=load_options_of_decodes)
 def command(settings: DecodeSettings, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ggbench.commands.budget_options import BudgetOptions, find_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_searches
-from ggbench.commands.measure_options import measuring_options, timeout_option, tuned_option
+from ggbench.commands.measure_options import measuring_options, timeout_option
 from ggbench.commands.options import MeasureRequest, field_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings
@@ -25,7 +25,6 @@ from ggbench.experiments.maxctx.record import MaxctxSettings
 @settings_options(MaxctxSettings)
 @field_option(BudgetOptions, "draft", "Load a draft model for speculative decoding as well.")
 @timeout_option("3600, as a batch at the end is slow on a CPU")
-@tuned_option
 @measuring_options(many=True, has_own_timeout=True, own_models=True, load=load_options_of_searches)
 def command(settings: MaxctxSettings, draft: str | None, asked: MeasureRequest) -> None:
     """Find the largest n_ctx by real allocations, and decode at its end to prove it.

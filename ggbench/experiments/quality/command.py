@@ -6,7 +6,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_cases
-from ggbench.commands.measure_options import measuring_options, tuned_option
+from ggbench.commands.measure_options import measuring_options
 from ggbench.commands.options import MeasureRequest, against_option, settings_options
 from ggbench.errors import NetworkError
 from ggbench.experiments.quality.record import QualityRequest
@@ -22,7 +22,6 @@ from ggbench.experiments.quality.record import QualityRequest
 )
 @settings_options(QualityRequest)
 @against_option
-@tuned_option
 @measuring_options(many=True, load=load_options_of_cases)
 def command(settings: QualityRequest, asked: MeasureRequest) -> None:
     """Score a text with each of QUANTS: perplexity, and KL divergence from a base, which is the loss.
@@ -50,4 +49,4 @@ def command(settings: QualityRequest, asked: MeasureRequest) -> None:
         jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
     except NetworkError as error:
         raise error.without_twin() from error
-    measure_and_show(jobs, asked, keeps_cache=True)
+    measure_and_show(jobs, asked)

@@ -6,7 +6,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_sessions
-from ggbench.commands.measure_options import measuring_options, tuned_option
+from ggbench.commands.measure_options import measuring_options
 from ggbench.commands.options import MeasureRequest, plot_option, settings_options
 from ggbench.experiments.session.record import SessionSettings
 
@@ -21,7 +21,6 @@ from ggbench.experiments.session.record import SessionSettings
 )
 @settings_options(SessionSettings)
 @plot_option
-@tuned_option
 @measuring_options(servers=True, timeout="3600", load=load_options_of_sessions)
 def command(settings: SessionSettings, asked: MeasureRequest) -> None:
     """Time the turns of a session: how long each waits for its first token, and how fast it answers.

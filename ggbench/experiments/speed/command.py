@@ -6,7 +6,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_batches
-from ggbench.commands.measure_options import measuring_options, tuned_option
+from ggbench.commands.measure_options import measuring_options
 from ggbench.commands.options import MeasureRequest, against_option, settings_options
 from ggbench.experiments.speed.record import SpeedSettings
 
@@ -22,7 +22,6 @@ from ggbench.experiments.speed.record import SpeedSettings
 )
 @settings_options(SpeedSettings)
 @against_option
-@tuned_option
 @measuring_options(
     many=True,
     load=load_options_of_batches,

@@ -22,8 +22,7 @@ from ggbench.experiments.tune.record import TuneSettings
 def command(settings: TuneSettings, asked: MeasureRequest) -> None:
     """Find settings for QUANT that are faster than the defaults on this machine, and measure the gain.
 
-    Flash attention, threads, n_ubatch and placement are tried, one change each, in turns with the defaults. --tuned
-    (decode, speed, bench, maxctx, quality) applies the result.
+    Flash attention, threads, n_ubatch and placement are tried, one change each, in turns with the defaults.
 
     The defaults have the options given here. Placement is how several GPUs split the model and, if it does not fit on
     the GPU, whether experts or layers stay in main memory. The mean over --depth decides. What does not fit is not
@@ -32,8 +31,6 @@ def command(settings: TuneSettings, asked: MeasureRequest) -> None:
     The best of several is partly lucky, so a second round measures only the defaults and the fastest again, each time
     in a new process, in 4 to 16 turns. Its ratio is the gain, if the 95 % interval excludes 1. Often there is none.
     With --engine llama-server, each measurement is a start of the server, with --for decode alone.
-
-    --tuned needs the same machine, file and llama.cpp.
     """
     from ggbench.commands.measuring import make_jobs
     from ggbench.commands.run_output import measure_and_show

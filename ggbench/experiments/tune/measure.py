@@ -29,8 +29,7 @@ from ggbench.experiments.tune.record import (
 )
 from ggbench.machine.host import describe_cpu, logical_cpus
 from ggbench.machine.readings import moment_ns
-from ggbench.runs.comparable import ThisMachine, runs_of_file
-from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
+from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.progress import Measuring, PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording, WorkerStarted
 from ggbench.runs.run import Settings
@@ -39,9 +38,7 @@ from ggbench.stats.turns import FEWEST_TURNS, ordered, ratio_of_turns
 
 if TYPE_CHECKING:
     from ggbench.gguf_file.model_file import ModelFile
-    from ggbench.models.targets import Target
     from ggbench.runs.session import Session
-    from ggbench.runs.store.database import Store
     from ggbench.sizing.fit import Fitter
 
 
@@ -92,19 +89,6 @@ class TuneExperiment(Experiment):
         found = ratio_of_turns(_ratios(timings, 2, finalist))
         ratio = None if found is None else Estimate(found.value, found.low, found.high)
         return TuneResult(candidates, finalist, ratio)
-
-    def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
-        here, header = ThisMachine.describe(), target.header().header_sha256
-        for run in runs_of_file(store, here.key, header, ""):
-            found = run.result
-            if (
-                isinstance(found, TuneResult)
-                and found.was_timed
-                and here.made(run.environment)
-                and not run.setup.engine_option
-            ):
-                return FoundSetup(found.changes, f"run {run.run_id}: {found.answer}")
-        return None
 
 
 EXPERIMENT = TuneExperiment()

@@ -98,11 +98,6 @@ class TuneCandidate(Record):
     times_ms: tuple[float, ...] = ()
     """Medians over the first round's turns, as `TuneSettings.timed` names them; empty if nothing was measured."""
 
-    def changes(self, defaults: LlamaConfig) -> dict[str, object]:
-        """Return the fields in which it differs from the defaults, by llama.cpp's names."""
-        own = msgspec.structs.asdict(self.setup)
-        return {name: value for name, value in own.items() if value != getattr(defaults, name)}
-
 
 class TuneResult(Result, Record):
     """The best settings found."""
@@ -125,16 +120,10 @@ class TuneResult(Result, Record):
         """Whether the finalist beats the defaults: the interval is entirely above 1."""
         return self.ratio is not None and self.ratio.low > 1
 
-    @property
-    def changes(self) -> dict[str, object]:
-        """Changes to the defaults that make it faster, by llama.cpp's names; empty if none does."""
-        if self.finalist is None or not self.has_gain:
-            return {}
-        return self.candidates[self.finalist].changes(self.candidates[BASELINE].setup)
-
     def options(self, index: int) -> str:
         """Return a candidate's change to the defaults as llama-server's options: `-fa off`; `defaults` for none."""
-        changes = self.candidates[index].changes(self.candidates[BASELINE].setup)
+        defaults, own = (msgspec.structs.asdict(self.candidates[each].setup) for each in (BASELINE, index))
+        changes = {name: value for name, value in own.items() if value != defaults[name]}
         return " ".join(load_flags(msgspec.convert(changes, LlamaConfig), on_gpu=False)) or "defaults"
 
     @property
