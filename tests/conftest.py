@@ -64,9 +64,12 @@ def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from ggbench.machine.host import logical_cpus
 
     file = tmp_path_factory.mktemp("machine") / "machine.json"
-    with patch("ggbench.machine.bandwidth.probe_reads", lambda threads, **_: ReadRate(2e10, threads, "test", False)):
+    with (
+        patch("ggbench.machine.bandwidth.probe_reads", lambda threads, **_: ReadRate(2e10, threads, "test", False)),
+        patch("ggbench.paths.machine_cache_file", lambda: file),
+    ):
         for threads in range(1, logical_cpus() + 1):
-            cached_bandwidth(threads, file=file)
+            cached_bandwidth(threads)
     return file
 
 

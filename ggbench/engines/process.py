@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Protocol, Self
+from typing import Protocol
 
 import msgspec
 
@@ -48,7 +48,7 @@ class Transport(Protocol):
 
 
 class WorkerProcess:
-    """A child process with an engine. A context manager that stops the child."""
+    """A child process with an engine, until it is closed."""
 
     def __init__(
         self,
@@ -89,12 +89,6 @@ class WorkerProcess:
         for reader in (self._events, self._output):
             self._selector.register(reader.fd, selectors.EVENT_READ, reader)
         self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def pid(self) -> int:

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier, Event
 from typing import TYPE_CHECKING
 
@@ -38,17 +37,15 @@ BandwidthCache = dict[str, dict[str, Bandwidth]]
 """The stored form: bandwidths by machine, in the section `_SECTION`."""
 
 
-def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
+def cached_bandwidth(threads: int) -> Bandwidth:
     """Return the cached bandwidth for this machine and thread count, or measure and cache it.
 
     A result from a busy machine is measured again next time, and is replaced only by a higher one or one from an idle
-    machine. An unreadable cache file counts as empty, write errors are ignored. `file` defaults to
-    `paths.machine_cache_file()`. Raises DoesNotFit.
+    machine. An unreadable cache file counts as empty, write errors are ignored. Raises DoesNotFit.
     """
-    file = paths.machine_cache_file() if file is None else file
     cpu, ram = describe_cpu(), describe_ram()
     key = _machine_key(cpu, ram, threads)
-    known = _read(file).get(key)
+    known = _read().get(key)
     if known is not None and not is_from_busy_machine(known):
         return known
     rate = _probe(threads, cpu, ram)
@@ -59,13 +56,13 @@ def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
     )
     found = Bandwidth(rate.bytes_per_s, source + (_BUSY + _TOO_LOW if rate.busy else ""))
     with contextlib.suppress(OSError):
-        document = {_SECTION: {**_read(file), key: found}}
-        replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))
+        document = {_SECTION: {**_read(), key: found}}
+        replace_file(paths.machine_cache_file(), msgspec.json.format(msgspec.json.encode(document), indent=2))
     return found
 
 
 def known_bandwidth(threads: int) -> Bandwidth | None:
-    return _read(paths.machine_cache_file()).get(_machine_key(describe_cpu(), describe_ram(), threads))
+    return _read().get(_machine_key(describe_cpu(), describe_ram(), threads))
 
 
 def is_from_busy_machine(bandwidth: Bandwidth) -> bool:
@@ -96,9 +93,11 @@ def _machine_key(cpu: Cpu, ram: Ram, threads: int) -> str:
     return f"{cpu.name}, {cpu.n_cores} cores, {cache_mib} MiB cache, {ram.total_bytes / GIB:.0f} GiB, {threads} threads"
 
 
-def _read(file: Path) -> dict[str, Bandwidth]:
+def _read() -> dict[str, Bandwidth]:
     try:
-        entries = msgspec.json.decode(file.read_bytes(), type=BandwidthCache).get(_SECTION, {})
+        entries = msgspec.json.decode(paths.machine_cache_file().read_bytes(), type=BandwidthCache).get(
+            _SECTION, {}
+        )
     except (OSError, ValueError, RecursionError):
         return {}
     return {
@@ -122,6 +121,7 @@ _FILL_WORD = int.from_bytes(bytes([_FILL]) * 8, "little")
 _WINDOWS_S = (0.03, 0.005)
 """Durations of windows: long ones lose least at their ends; short ones fit between other programs' time slices."""
 _MIN_CORE_SHARE = 0.9
+_TOUCH_S = 0.4
 
 
 class ReadRate(Record):
@@ -132,12 +132,10 @@ class ReadRate(Record):
     """Whether other programs kept the full set of threads off their cores in most windows: the rate may be too low."""
 
 
-def probe_reads(
-    threads: int, *, buffer_bytes: int, min_bytes: int, budget_s: float = 1.0, touch_s: float = 0.4
-) -> ReadRate:
+def probe_reads(threads: int, *, buffer_bytes: int, min_bytes: int, budget_s: float = 1.0) -> ReadRate:
     """Return the highest read rate that at most `threads` threads reached together in any window of some milliseconds.
 
-    The buffer has `buffer_bytes`, or as much as could be touched within `touch_s` seconds but at least `min_bytes`: the
+    The buffer has `buffer_bytes`, or as much as could be touched within `_TOUCH_S` but at least `min_bytes`: the
     first touch of a page can take longer than a hundred reads if a hypervisor allocates lazily. Reading then takes
     about `budget_s` seconds, and every combination is tried at least once. Raises OSError where memory cannot be
     allocated.
@@ -153,7 +151,7 @@ def probe_reads(
         wanted, minimum = (
             max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes)
         )
-        touch_until = time.perf_counter() + touch_s
+        touch_until = time.perf_counter() + _TOUCH_S
         # each thread touches its own region, so that its pages are on the thread's NUMA node
         regions = list(pool.map(lambda _: _touch_region(wanted, minimum, touch_until, ended), range(threads)))
         cursors = [0] * threads

@@ -121,26 +121,16 @@ _MAX_BYTES = 1 << 20
 
 class _Remembered(Record):
     places: tuple[str, ...] = ()
-    servers: tuple[str, ...] = ()
-    """Written by former versions; they stay in the file."""
 
 
 def remembered_places() -> tuple[Path, ...]:
     """Return the places in the order added; empty if the file is missing or damaged."""
-    return tuple(Path(place) for place in _read().places if place)
-
-
-def _remember(places: Iterable[Path]) -> None:
-    _write(_Remembered(tuple(map(str, places)), _read().servers))
+    return tuple(Path(place) for place in (_stored() or _Remembered()).places if place)
 
 
 def are_places_damaged() -> bool:
     """Return whether the file of added places is there but cannot be read, so that none is listed."""
     return _stored() is None
-
-
-def _read() -> _Remembered:
-    return _stored() or _Remembered()
 
 
 def _stored() -> _Remembered | None:
@@ -157,13 +147,13 @@ def _stored() -> _Remembered | None:
     return None
 
 
-def _write(known: _Remembered) -> None:
+def _remember(places: Iterable[Path]) -> None:
     """Write the file; a damaged one is kept under another name."""
     file = paths.added_places_file()
     try:
         if are_places_damaged():
             write_new(file.parent, f"{file.stem}.broken", file.suffix, file.read_bytes())
-        replace_file(file, msgspec.json.format(msgspec.json.encode(known)))
+        replace_file(file, msgspec.json.format(msgspec.json.encode(_Remembered(tuple(map(str, places))))))
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "its name is not text"
         raise UsageError(

@@ -1,6 +1,7 @@
 """A decode of several sequences at once, with the real llama.cpp on a tiny twin."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ SETUP = LlamaConfig(n_ctx=2048, n_batch=64, n_ubatch=64, flash_attn="on", thread
 
 @pytest.fixture
 def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
-    with WorkerProcess(timeout_s=60) as process:
+    with closing(WorkerProcess(timeout_s=60)) as process:
         assert list(process.call(LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
         assert list(process.call(MakeContext(SETUP)))[-1] == Completed()
         yield process

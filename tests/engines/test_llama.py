@@ -1,6 +1,7 @@
 """The real llama.cpp in a real worker, on a tiny twin."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,7 @@ def test_more_tokens_than_the_context_holds_end_where_it_ends(engine: LlamaEngin
 
 def test_requests_out_of_order_are_refusals(tiny_twin: Path) -> None:
     """A decode without a model, and one without a context."""
-    with WorkerProcess(timeout_s=60) as worker:
+    with closing(WorkerProcess(timeout_s=60)) as worker:
         for request in (Decode(25, 5), MakeContext(SETUP), ProveContext()):
             assert isinstance(list(worker.call(request))[-1], Failed)
         assert list(worker.call(LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()

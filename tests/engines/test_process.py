@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def wait_for_end(pid_fd: int) -> bool:
 
 
 def test_a_call_yields_messages_and_one_ending() -> None:
-    with start("obey") as worker:
+    with closing(start("obey")) as worker:
         ready, *items = worker.call(DECODE)
         again = list(worker.call(DECODE))
     assert isinstance(ready, Ready)
@@ -47,7 +48,7 @@ def test_a_call_yields_messages_and_one_ending() -> None:
 
 
 def test_an_abort_is_a_value_with_its_last_output() -> None:
-    with start("abort") as worker:
+    with closing(start("abort")) as worker:
         first, second = ending_of(worker), ending_of(worker)
     assert isinstance(first, Crashed)
     assert first.returncode == -signal.SIGABRT
@@ -56,7 +57,7 @@ def test_an_abort_is_a_value_with_its_last_output() -> None:
 
 
 def test_an_abort_that_blames_memory_is_out_of_memory() -> None:
-    with start("abort_out_of_memory") as worker:
+    with closing(start("abort_out_of_memory")) as worker:
         ending = ending_of(worker)
     assert isinstance(ending, OutOfMemory)
     assert not ending.alive
@@ -75,14 +76,14 @@ def test_a_killed_worker_has_crashed_unless_the_kernel_has_killed_for_memory(
     answers = iter(counts)
     for module in ("engines.process", "machine.host"):
         monkeypatch.setattr(f"ggbench.{module}.count_oom_kills", lambda: next(answers))
-    with start("killed") as worker:
+    with closing(start("killed")) as worker:
         ending = ending_of(worker)
     assert isinstance(ending, kind) and reason in ending.reason
     assert not isinstance(ending, OutOfMemory) or not ending.alive
 
 
 def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    with start("flood") as worker:
+    with closing(start("flood")) as worker:
         items = worker.call(DECODE)
         assert isinstance(next(items), Ready)
         assert select.select([worker._events.fd], [], [], 30)[0]  # more than one read takes
@@ -92,7 +93,7 @@ def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.
 
 
 def test_silence_ends_in_a_time_out() -> None:
-    with start("hang", timeout_s=0.2) as worker:
+    with closing(start("hang", timeout_s=0.2)) as worker:
         pid_fd = os.pidfd_open(worker.pid)
         assert ending_of(worker) == TimedOut(0.2)
         assert wait_for_end(pid_fd)
@@ -101,7 +102,7 @@ def test_silence_ends_in_a_time_out() -> None:
 
 @pytest.mark.parametrize("cue", ["garbage", "endless_line", "not_utf8"])
 def test_garbage_ends_the_worker(cue: str) -> None:
-    with start(cue) as worker:
+    with closing(start(cue)) as worker:
         ending = ending_of(worker)
     assert isinstance(ending, Crashed)
     assert ending.reason == "the worker wrote something that is not a message"
@@ -109,7 +110,7 @@ def test_garbage_ends_the_worker(cue: str) -> None:
 
 def test_a_closed_pipe_of_a_living_worker_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggbench.engines.process._SHUTDOWN_TIMEOUT_S", 0.1)
-    with start("close_pipe") as worker:
+    with closing(start("close_pipe")) as worker:
         pid_fd = os.pidfd_open(worker.pid)
         assert "did not exit" in ending_of(worker).reason
         assert wait_for_end(pid_fd)
@@ -117,7 +118,7 @@ def test_a_closed_pipe_of_a_living_worker_is_a_crash(monkeypatch: pytest.MonkeyP
 
 
 def test_a_flood_of_log_lines_loses_nothing() -> None:
-    with start("flood") as worker:
+    with closing(start("flood")) as worker:
         items = list(worker.call(DECODE))
     logged = [item.text for item in items if isinstance(item, protocol.Log)]
     assert logged == [f"line {number}" for number in range(50_000)]
@@ -132,7 +133,7 @@ def test_a_flood_of_log_lines_loses_nothing() -> None:
     ],
 )
 def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
-    with start(cue) as worker:
+    with closing(start(cue)) as worker:
         pid = worker.pid
         assert ending_of(worker) == expected
         assert ending_of(worker) == expected
@@ -141,7 +142,7 @@ def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
 
 def test_cancel_ends_a_worker_that_hangs() -> None:
     cancel = threading.Event()
-    with start("hang", cancel=cancel) as worker:
+    with closing(start("hang", cancel=cancel)) as worker:
         pid_fd = os.pidfd_open(worker.pid)
         threading.Timer(0.05, cancel.set).start()
         assert ending_of(worker) == Cancelled()
@@ -173,7 +174,7 @@ def test_the_worker_ends_when_its_parent_is_killed() -> None:
 
 def test_a_file_name_that_is_not_utf8_is_refused_by_name() -> None:
     """Linux allows one, JSON does not; the worker takes the next request."""
-    with start("obey") as worker:
+    with closing(start("obey")) as worker:
         refused = ending_of(worker, LoadModel("caf\udce9.gguf", LlamaConfig()))
         assert isinstance(refused, Failed) and "UTF-8" in refused.reason
         assert ending_of(worker) == Completed()

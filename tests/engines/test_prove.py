@@ -1,6 +1,7 @@
 """The far end of a context, and the room that a memory limit leaves, with the real llama.cpp on a tiny twin."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ SETUP = LlamaConfig(n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
 
 @pytest.fixture
 def worker() -> Iterator[WorkerProcess]:
-    with WorkerProcess(timeout_s=60) as process:
+    with closing(WorkerProcess(timeout_s=60)) as process:
         yield process
 
 

@@ -5,6 +5,7 @@ import math
 import os
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -25,7 +26,7 @@ SETUP = LlamaConfig(n_ctx=512, n_batch=128, n_ubatch=128, threads=1, n_seq_max=2
 
 @pytest.fixture
 def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
-    with WorkerProcess(timeout_s=60) as process:
+    with closing(WorkerProcess(timeout_s=60)) as process:
         assert list(process.call(LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
         assert list(process.call(MakeContext(SETUP)))[-1] == Completed()
         yield process
@@ -96,7 +97,7 @@ def test_a_broken_models_logits_are_not_numbers(
     norm.data[:] = math.nan
     path.write_bytes(bytes(1 << 20))
     rows = RowsFile(str(path), "f32", 0, N_CTX - 1 - FIRST, FIRST, writes=True) if writes else None
-    with WorkerProcess(timeout_s=60) as process:
+    with closing(WorkerProcess(timeout_s=60)) as process:
         assert list(process.call(LoadModel(str(broken), SETUP)))[-1] == Completed()
         assert list(process.call(MakeContext(SETUP)))[-1] == Completed()
         read, scored = _parts(chunks, [0, FIRST])

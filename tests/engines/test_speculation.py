@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ SETUP = LlamaConfig(n_ctx=512, n_batch=64, n_ubatch=64, threads=1, n_outputs_max
 
 @pytest.fixture
 def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
-    with WorkerProcess(timeout_s=60) as process:
+    with closing(WorkerProcess(timeout_s=60)) as process:
         load(process, tiny_twin, tiny_twin)
         yield process
 
@@ -50,7 +51,7 @@ def test_steps_are_timed_again_and_again(worker: WorkerProcess) -> None:
 
 
 def test_without_a_draft_nothing_is_timed(tiny_twin: Path) -> None:
-    with WorkerProcess(timeout_s=60) as process:
+    with closing(WorkerProcess(timeout_s=60)) as process:
         load(process, tiny_twin)
         *_, last = process.call(Speculate(8, (3,), 1))
     assert last == Failed("decode", "no draft is loaded")
@@ -67,7 +68,7 @@ def test_a_draft_is_accepted_as_far_as_the_model_agrees(tiny_twin: Path, tmp_pat
     other = with_vocabulary(read_model_file(cached_twin("tiny", TINY, "q2_k", tmp_path)), tmp_path / "other")
     found = []
     for draft in (model, other):
-        with WorkerProcess(timeout_s=60) as process:
+        with closing(WorkerProcess(timeout_s=60)) as process:
             load(process, model, draft)
             *items, last = process.call(DraftText("A text to continue", 40, 3))
             assert last == Completed()
@@ -131,6 +132,6 @@ def test_a_draft_of_another_vocabulary_is_refused_when_it_is_loaded(tiny_twin: P
     path = with_vocabulary(read_model_file(tiny_twin), tmp_path)
     other = tmp_path / "other.gguf"
     other.write_bytes(path.read_bytes().replace("\u2581100".encode(), "\u2581abc".encode(), 1))
-    with WorkerProcess(timeout_s=60) as process:
+    with closing(WorkerProcess(timeout_s=60)) as process:
         *_, last = process.call(LoadModel(str(path), SETUP, draft=str(other)))
     assert isinstance(last, Failed) and "of the model's vocabulary differs from the draft's" in last.message

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,7 @@ def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
 
     rig = RunContext(launch=start, threads=1, describe_environment=environment)
     context, run = found(rig, resolve_one(parse_model(str(path))), setup)
-    with WorkerProcess(timeout_s=60) as worker:
+    with closing(WorkerProcess(timeout_s=60)) as worker:
         assert ending_of(worker, LoadModel(str(path), setup)) == Completed()
         low, high, n_asked = 0, limit_bytes // BROAD_KV // 256 + 1, 0
         while high - low > 1:

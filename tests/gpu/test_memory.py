@@ -1,5 +1,7 @@
 """A real GPU's memory: the largest context with its certificate, and running out of it at every stage."""
 
+from contextlib import closing
+
 import pytest
 
 from ggbench.engines.contract import Prefill, Request
@@ -82,7 +84,7 @@ def answer(worker: WorkerProcess, request: Request) -> Ending:
 def test_memory_that_goes_during_a_decode_is_an_outcome(twin: Twin, measure: Measure, note: Note) -> None:
     path = str(twin(SMALL, "q4_k_m").path)
     setup = LlamaConfig(n_ctx=8192, n_ubatch=2048, flash_attn="off", threads=1)
-    with WorkerProcess(None, TIMEOUT_S) as worker, WorkerProcess(None, TIMEOUT_S) as glutton:
+    with closing(WorkerProcess(None, TIMEOUT_S)) as worker, closing(WorkerProcess(None, TIMEOUT_S)) as glutton:
         assert answer(worker, LoadModel(path, setup)) == Completed()
         assert answer(worker, MakeContext(setup)) == Completed()
         glutted = answer(glutton, LoadModel(path, LlamaConfig(memory_limit_bytes=MIB)))

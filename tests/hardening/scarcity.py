@@ -4,6 +4,7 @@ import resource
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def _load_pair(model: Path, draft: Path, limit_bytes: int) -> str:
     """Return where the memory ended; empty if a step was computed. Raises RuntimeError for any other end."""
     setup = LlamaConfig(n_ctx=4096, n_ubatch=64, threads=1, n_outputs_max=9, memory_limit_bytes=limit_bytes, mmap=False)
     load = LoadModel(str(model), setup, draft=str(draft))
-    with WorkerProcess(timeout_s=LIMIT_S) as worker:
+    with closing(WorkerProcess(timeout_s=LIMIT_S)) as worker:
         for what, request in (
             ("the load", load),
             ("the contexts", MakeContext(setup, setup.for_draft())),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench import paths
 from ggbench.errors import DoesNotFit
 from ggbench.machine import bandwidth
 from ggbench.machine.bandwidth import ReadRate, cached_bandwidth, is_from_busy_machine, probe_reads
@@ -39,8 +40,10 @@ def rate(gb_per_s: float, *, threads: int = 2, busy: bool = False) -> ReadRate:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache/machine.json"
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "cache/machine.json"
+    monkeypatch.setattr(paths, "machine_cache_file", lambda: file)
+    return file
 
 
 def use(
@@ -62,28 +65,29 @@ def test_each_cpu_and_number_of_threads_has_a_figure_of_its_own(
 ) -> None:
     """Two machines may share a home folder; a figure that cannot be is measured again."""
     use(monkeypatch, rate(35), rate(16, threads=1))
-    found = [cached_bandwidth(2, file=cache), cached_bandwidth(1, file=cache)]
+    found = [cached_bandwidth(2), cached_bandwidth(1)]
     use(monkeypatch, rate(60), cpu="Other CPU")
-    found.append(cached_bandwidth(2, file=cache))
+    found.append(cached_bandwidth(2))
     assert [each.bytes_per_s / 1e9 for each in found] == [35, 16, 60]
     use(monkeypatch)
-    assert [cached_bandwidth(n, file=cache).bytes_per_s / 1e9 for n in (2, 1)] == [35, 16]
+    assert [cached_bandwidth(n).bytes_per_s / 1e9 for n in (2, 1)] == [35, 16]
     for damage in ((b"35000000000", b"-1"), (b"16000000000", b"0")):
         cache.write_bytes(cache.read_bytes().replace(*damage))
     use(monkeypatch, rate(36), rate(17, threads=1))
-    assert [cached_bandwidth(n, file=cache).bytes_per_s / 1e9 for n in (2, 1)] == [36, 17]
+    assert [cached_bandwidth(n).bytes_per_s / 1e9 for n in (2, 1)] == [36, 17]
     (tmp_path / "in the way").write_text("")
     use(monkeypatch, rate(35))
-    assert cached_bandwidth(2, file=tmp_path / "in the way/machine.json").bytes_per_s == 35e9
+    monkeypatch.setattr(paths, "machine_cache_file", lambda: tmp_path / "in the way/machine.json")
+    assert cached_bandwidth(2).bytes_per_s == 35e9
 
 
 def test_a_result_of_a_busy_machine_is_marked_and_measured_again(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     use(monkeypatch, rate(12, busy=True), rate(15, busy=True), rate(10, busy=True), rate(14))
-    first = cached_bandwidth(2, file=cache)
+    first = cached_bandwidth(2)
     assert first.source.endswith(", on a busy machine, so maybe too low") and is_from_busy_machine(first)
-    rest = [cached_bandwidth(2, file=cache).bytes_per_s / 1e9 for _ in range(4)]
+    rest = [cached_bandwidth(2).bytes_per_s / 1e9 for _ in range(4)]
     assert rest == [15, 15, 14, 14]
-    assert "busy" not in cached_bandwidth(2, file=cache).source
+    assert "busy" not in cached_bandwidth(2).source
 
 
 @pytest.mark.parametrize(
@@ -100,15 +104,15 @@ def test_a_broken_cache_is_ignored_and_rewritten(monkeypatch: pytest.MonkeyPatch
     cache.parent.mkdir()
     cache.write_bytes(content)
     use(monkeypatch, rate(35))
-    assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
-    assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
+    assert cached_bandwidth(2).bytes_per_s == 35e9
+    assert cached_bandwidth(2).bytes_per_s == 35e9
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_cache_folder_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     cache.parent.mkdir(mode=0o500)
     use(monkeypatch, rate(35))
-    assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
+    assert cached_bandwidth(2).bytes_per_s == 35e9
     assert not cache.exists()
 
 
@@ -124,7 +128,7 @@ def test_the_buffer_outgrows_the_cache_and_not_the_memory(
     monkeypatch: pytest.MonkeyPatch, cache: Path, cache_bytes: int | None, available_bytes: int, buffer_bytes: int
 ) -> None:
     probe = use(monkeypatch, rate(35), cache_bytes=cache_bytes, available_bytes=available_bytes)
-    cached_bandwidth(2, file=cache)
+    cached_bandwidth(2)
     (asked,) = probe.asked
     assert asked["buffer_bytes"] == buffer_bytes
     assert min(2 * (cache_bytes or 0), buffer_bytes) <= asked["min_bytes"] <= buffer_bytes
@@ -170,5 +174,5 @@ def test_a_ctrl_c_does_not_wait_for_memory_that_comes_slowly(monkeypatch: pytest
 def test_failed_allocation_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     use(monkeypatch, OSError(12, "Cannot allocate memory"))
     with pytest.raises(DoesNotFit) as caught:
-        cached_bandwidth(2, file=cache)
+        cached_bandwidth(2)
     assert "--bandwidth" in caught.value.hint

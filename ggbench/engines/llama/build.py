@@ -86,18 +86,16 @@ def build_flags(library: Path) -> str:
     return " ".join(word for word in text.split() if "/" not in word)
 
 
-def describe_llama_build(
-    command: tuple[str, ...] = (), timeout_s: float = 60.0, servers: Sequence[str] = ()
-) -> LlamaBuild:
-    """Describe the llama.cpp that workers load, with the devices of RPC servers, or why it cannot be loaded.
+_QUERY = (sys.executable, "-P", "-m", "ggbench.engines.llama.build_query")
 
-    `command` replaces the child process.
-    """
-    if not command and importlib.util.find_spec("llama_cpp") is None:
+
+def describe_llama_build(timeout_s: float = 60.0, servers: Sequence[str] = ()) -> LlamaBuild:
+    """Describe the llama.cpp that workers load, with the devices of RPC servers, or why it cannot be loaded."""
+    if importlib.util.find_spec("llama_cpp") is None:
         return LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
     try:
         child = subprocess.run(
-            command or (sys.executable, "-P", "-m", "ggbench.engines.llama.build_query", *servers),
+            [*_QUERY, *servers],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=timeout_s,

@@ -67,7 +67,7 @@ class PublishedRow(Record):
     n_requests: int | None = None
     """Prompts in one run of a throughput benchmark."""
     figures: dict[str, PublishedFigure] = field(default_factory=dict)
-    """By column, each with its unit, such as `tok_s` of one sequence, `throughput_tok_s` of all, `memory_gb`, `kld` in
+    """Figures by column, each with its unit: `tok_s` of one sequence, `throughput_tok_s` of all, `memory_gb`, `kld` in
     nats, `ppl_ratio` of the perplexity to that of `base`, `b_w16_ms`: B scaled to 16 bits per weight.
     """
     text: str | None = None

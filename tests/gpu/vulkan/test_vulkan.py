@@ -8,6 +8,7 @@ import os
 import signal
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def test_a_killed_worker_leaves_the_device_as_it_was(small: Path, note: Note) ->
     config = LlamaConfig(n_ctx=512, threads=1)
     left = []
     for kill in (True, False):
-        with WorkerProcess(None, 600) as worker:
+        with closing(WorkerProcess(None, 600)) as worker:
             loaded = answer(worker, LoadModel(str(small), config))
             assert loaded[-1] == Completed()
             left += [each.left_bytes for each in loaded if isinstance(each, Loaded)]
