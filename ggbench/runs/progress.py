@@ -97,12 +97,14 @@ _T = TypeVar("_T")
 Measuring = Generator[Progress, None, _T]
 """Yields progress; returns a result."""
 
+_PACE_WINDOW_S = 10.0
+
 
 class Pace:
-    """How fast work is done, by the last `window_s` seconds of `clock`, and how long the rest takes at that rate."""
+    """How fast work is done, by the last ten seconds of `clock`, and how long the rest takes at that rate."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = 10.0) -> None:
-        self._clock, self._window_s = clock, window_s
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._seen: deque[tuple[float, float]] = deque()
         self.done = self.total = 0.0
 
@@ -113,7 +115,7 @@ class Pace:
             self._seen.clear()  # other work, or a restart
         self._seen.append((now, counted))
         self.done, self.total = done, total
-        while len(self._seen) > 2 and now - self._seen[1][0] > self._window_s:
+        while len(self._seen) > 2 and now - self._seen[1][0] > _PACE_WINDOW_S:
             self._seen.popleft()
 
     @property

@@ -62,7 +62,7 @@ def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> 
     keys = {
         "help": ["question_mark"], "card": ["g", *"30"], "confirm": [], "needs": ["e"],
         "options": ["o", *"12GiB", "down", "down", "right"], "measure": ["b"],
-        "search": [*["down"] * 4, *"12GiB"], "quality": ["down", *"wikitext-2"], "speed": ["down", *"1,2k"],
+        "search": [*["down"] * 4, *"12GiB"], "quality": ["down", *"wiki.test.raw"], "speed": ["down", *"1,2k"],
     }  # fmt: skip
     kinds = {"search": "maxctx", "quality": "quality", "speed": "speed"}
 
