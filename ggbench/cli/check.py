@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator, find_draft
+from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator, find_draft, with_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers
 from ggbench.commands.load_options import load_options_of_plans
@@ -88,7 +88,7 @@ def command(words: tuple[str, ...], memory: BudgetOptions, hub: HubOptions, outp
     if len(setup.tensor_split) > max(1, len(budget.devices)):
         setup = replace(setup, tensor_split=())
     draft = find_draft(memory.draft, setup if memory.draft or setup.mtp else setup.undrafted(), hub)
-    budget = replace(budget, draft=draft and draft.to_run)
+    budget = with_draft(budget, draft)
 
     def allocate(setup: LlamaConfig) -> DryAllocator:
         return dry_allocator(launch_engine(setup), setup, budget, draft)

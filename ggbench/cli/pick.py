@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, get_args
 import click
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options, find_draft, start_allocator
+from ggbench.commands.budget_options import (
+    BudgetOptions,
+    budget_options,
+    find_draft,
+    start_allocator,
+    with_draft,
+)
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers
 from ggbench.commands.load_options import kv_list_options, load_options_but_cache
@@ -171,7 +177,7 @@ def command(
     memory = memory.of_model(ref, setup, hub)
     budget = with_main_memory(memory.budget(setup))
     draft = find_draft(memory.draft, setup, hub)
-    budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
+    budget = with_draft(budget, draft)
     from ggbench.commands.picking import (
         Paste,
         card_twice,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator, find_draft
+from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator, find_draft, with_draft
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import IgnoredGpuOptions, load_options_of_plans
@@ -197,9 +197,7 @@ def _plan_files(
         session = None if workload is None else parse_session(workload)
         places_experts = compares or workload is not None
         for memory, known in zip(machines, budgets, strict=True):
-            budget = with_main_memory(known)
-            if draft is not None:
-                budget = replace(budget, draft=draft.to_run)
+            budget = with_draft(with_main_memory(known), draft)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
             request = PlanRequest(budget, setup, _options(memory, workload), places_experts=places_experts)
             found.append(plan_model(targets, request, allocator, smaller, session))

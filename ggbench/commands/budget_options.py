@@ -162,6 +162,11 @@ def find_draft(text: str | None, setup: LlamaConfig, hub: HubOptions) -> Target 
     return draft
 
 
+def with_draft(budget: Budget, draft: Target | None) -> Budget:
+    """Return the budget of a model that `draft` runs beside."""
+    return replace(budget, draft=draft and draft.to_run)
+
+
 def check_draft(text: str | None, setup: LlamaConfig) -> None:
     """Raise UsageError for options of a draft that exclude each other, or without any; None means no draft model."""
     if not text and not setup.mtp and setup != setup.undrafted():

@@ -88,8 +88,8 @@ def test_one_that_is_killed_is_reduced_from_what_it_had(target: Target, tmp_path
 
 
 def test_it_is_checked_before_anything_is_loaded(target: Target) -> None:
-    with pytest.raises(UsageError, match="too small for the 146 tokens"):
-        _job(target, 3, n_ctx=100)
+    with pytest.raises(UsageError, match="too small for the 306 tokens"):
+        _job(target, 8, n_ctx=256)
 
 
 def test_it_waits_runs_and_is_read_in_the_tui(target: Target, app: GgbenchApp, drive: Drive) -> None:  # noqa: F811

@@ -414,7 +414,7 @@ def test_between_a_dense_model_and_a_mixture_of_its_size_speed_decides_not_param
 
 
 def test_a_larger_mixture_with_a_lower_score_is_taken_only_if_it_is_faster() -> None:
-    """As on an RTX 3090 with 64 GiB, where the dense model also answers sooner."""
+    """Compare two of an RTX 3090 with 64 GiB, where the dense model also answers sooner."""
     dense = replace(candidate(model="27b", tok_s=30, n_params=27 * 10**9), score=89.0)
     mixture = replace(candidate(model="122b-a10b", tok_s=20, n_params=122 * 10**9), is_mixture=True, score=87.0)
     found = recommend([dense, mixture], Needs(), n_current=2)
