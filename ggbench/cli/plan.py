@@ -29,6 +29,7 @@ from ggbench.expect.sessions import parse_session
 if TYPE_CHECKING:
     from ggbench.engines.contract import Engine
     from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.expect.sessions import Conversation
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.sizing.plan_record import EnginePlan
@@ -93,7 +94,7 @@ def command(
     if ref.engine:
         plans = [_plan_elsewhere(ref, memory, setup, hub)]
     else:
-        plans = _plan_files(ref, _machines(memory, others), setup, hub, output, workload)
+        plans = _plan_files(ref, _machines(memory, others), setup, hub, output, workload, session)
     if others:
         _compare(plans, output, session.name if session else "")
     else:
@@ -164,6 +165,7 @@ def _plan_files(
     hub: HubOptions,
     output: Output,
     workload: str | None,
+    session: Conversation | None,
 ) -> list[EnginePlan]:
     """Plan GGUF files for each machine by running llama.cpp's allocator dry."""
     from ggbench.engines.contract import launch_engine
@@ -194,8 +196,7 @@ def _plan_files(
 
         importlib.import_module("ggbench.show.plan")  # while the worker starts
         found = []
-        session = None if workload is None else parse_session(workload)
-        places_experts = compares or workload is not None
+        places_experts = compares or session is not None
         for memory, known in zip(machines, budgets, strict=True):
             budget = with_draft(with_main_memory(known), draft)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))

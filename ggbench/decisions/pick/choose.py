@@ -166,12 +166,16 @@ def _best_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preferenc
     kinds = ([each for each in pool if each.is_mixture is is_mixture] for is_mixture in (False, True))
     firsts = sorted((min(kind, key=capability) for kind in kinds if kind), key=lambda each: each.n_params)
     small, large = firsts[0], firsts[-1]
-    is_larger = small.n_params * SAME_SIZE < large.n_params and small.score <= large.score
-    if small is large or is_larger:
+    if small is large or _is_ahead(large, small):
         return large, "capable"
     if prefer == "quality":
         return (large if small.is_mixture else small), "dense"
     return min(firsts, key=fastest), "faster"
+
+
+def _is_ahead(large: Candidate, small: Candidate) -> bool:
+    """Return whether a larger model of the other kind is clearly larger, and has no lower score."""
+    return small.n_params * SAME_SIZE < large.n_params and small.score <= large.score
 
 
 def miss_order(each: Candidate, needs: Needs) -> tuple[object, ...]:

@@ -119,9 +119,8 @@ class SessionPresenter(Presenter):
         command = f"ggbench results show {run.run_id} --plot" if run.run_id and found.turns else ""
         rows = [_Row(*each) for each in enumerate(found.turns, 1)]
         notes = [*_reread(rows), *twin_notes([run.subject])]
-        every = Table(_TURNS, rows, "Turns")
-        about = Facts([("workload", getattr(run.head.settings, "workload", ""))])
-        why: list[Part] = [about, every, Facts(serving_facts(run), "Server")]
+        about = [("workload", getattr(run.head.settings, "workload", "")), *serving_facts(run)]
+        why: list[Part] = [Facts(about), Table(_TURNS, rows, "Turns")]
         named = f"{run_name(run)}: {text}."
         return run_answer(
             run, Answer(named, command, [Table(_TURNS, rows[:: len(rows) // _MOST_ROWS + 1])], notes, why)
