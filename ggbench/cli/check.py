@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options, dry_allocator, find_draft, with_draft
+from ggbench.commands.budget_options import (
+    BudgetOptions,
+    budget_options,
+    find_draft,
+    start_allocator,
+    with_draft,
+)
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.downloads import reading_headers
 from ggbench.commands.load_options import load_options_of_plans
@@ -23,6 +30,7 @@ from ggbench.paths import path_exists
 if TYPE_CHECKING:
     from ggbench.engines.llama.command_line import CommandLine
     from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
     from ggbench.sizing.dry_allocator import DryAllocator
 
 
@@ -72,9 +80,8 @@ def command(words: tuple[str, ...], memory: BudgetOptions, hub: HubOptions, outp
     from ggbench.decisions.check.findings import check_line, server_setup
     from ggbench.decisions.check.model import find_target
     from ggbench.decisions.check.show import CHECK, check_answer, check_record, unused_options
-    from ggbench.engines.contract import launch_engine
     from ggbench.engines.llama.command_line import parse_command
-    from ggbench.sizing.budget import with_main_memory
+    from ggbench.models.targets import smaller_targets
 
     text, named = _line_of(words)
     line = parse_command(text)
@@ -84,16 +91,19 @@ def command(words: tuple[str, ...], memory: BudgetOptions, hub: HubOptions, outp
         ref, target, stand_in = find_target(line, named, hub.access(), on_progress)
     memory, uncounted = _beside(memory, of_line, line, ref, given, hub)
     setup = server_setup(line, given)
-    budget = with_main_memory(memory.budget(replace(setup, tensor_split=())))
+    budget = memory.budget(replace(setup, tensor_split=()))
     if len(setup.tensor_split) > max(1, len(budget.devices)):
         setup = replace(setup, tensor_split=())
     draft = find_draft(memory.draft, setup if memory.draft or setup.mtp else setup.undrafted(), hub)
     budget = with_draft(budget, draft)
 
     def allocate(setup: LlamaConfig) -> DryAllocator:
-        return dry_allocator(launch_engine(setup), setup, budget, draft)
+        return start_allocator(setup, budget, draft)
 
-    checked = check_line(line, target, budget, setup, allocate, memory.given)
+    def smaller(most_bytes: int) -> Sequence[Target]:
+        return smaller_targets(ref, [target], most_bytes, hub=hub.access())
+
+    checked = check_line(line, target, budget, setup, allocate, memory.given, smaller)
     notes = (stand_in, *unused_options(idle, (*line.uncounted, *uncounted)))
     output.either(CHECK, check_record(checked, budget, notes), check_answer(checked, budget, notes))
     raise click.exceptions.Exit(

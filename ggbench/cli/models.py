@@ -76,9 +76,9 @@ def _list_all(words: Sequence[str], output: Output) -> None:
 
 
 def _matches(words: Sequence[str], *names: str) -> bool:
-    from ggbench.models.catalog import squeezed
+    from ggbench.models.catalog import pattern_of, squeezed
 
-    return all(squeezed(word) in squeezed("/".join(names)) for word in words)
+    return all(pattern_of(squeezed(word)).search(squeezed("/".join(names))) for word in words)
 
 
 def _list_folder(folder: Path, output: Output) -> None:

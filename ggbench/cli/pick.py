@@ -169,13 +169,12 @@ def command(
     _check_form(form, path, output, force=force)
     from ggbench.decisions.pick.models import Competitors, of_planned, split_ids
     from ggbench.models.reference import parse_model
-    from ggbench.sizing.budget import with_main_memory
 
     needs = needs_of(setup.n_seq_max)
     several, quants = split_ids(model, quants)
     ref = None if model is None or several else parse_model(model, *quants)
     memory = memory.of_model(ref, setup, hub)
-    budget = with_main_memory(memory.budget(setup))
+    budget = memory.budget(setup)
     draft = find_draft(memory.draft, setup, hub)
     budget = with_draft(budget, draft)
     from ggbench.commands.picking import (
@@ -212,8 +211,8 @@ def _check_form(form: str | None, path: Path | None, output: Output, *, force: b
 
     if path is not None and form is None:
         raise UsageError("-o writes what --as names", "add --as sh, preset, llama-swap, modelfile or docker")
-    if form is not None and output.as_json:
-        raise UsageError("--as and --json each print a form of their own", "omit one of them")
+    if form is not None and (output.as_json or output.as_markdown):
+        raise UsageError("--as, --json and --md each print a form of their own", "keep one of them")
     if path is not None:
         check_free(path, force=force)
     elif force:

@@ -181,7 +181,6 @@ def _plan_files(
             engine = stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import resolve_headers, smaller_targets
-        from ggbench.sizing.budget import with_main_memory
         from ggbench.sizing.plan import PlanRequest
 
         draft = find_draft(machines[0].draft, setup, hub)
@@ -198,7 +197,7 @@ def _plan_files(
         found = []
         places_experts = compares or session is not None
         for memory, known in zip(machines, budgets, strict=True):
-            budget = with_draft(with_main_memory(known), draft)
+            budget = with_draft(known, draft)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
             request = PlanRequest(budget, setup, _options(memory, workload), places_experts=places_experts)
             found.append(plan_model(targets, request, allocator, smaller, session))

@@ -107,9 +107,10 @@ class BudgetOptions(Record):
 
         Raises like `sizing.budget`, UsageError for several GPUs, and BadFile for a file that is not a projector.
         """
+        from ggbench.sizing.budget import with_main_memory
         from ggbench.sizing.projectors import read_projector
 
-        budget = self._without_projector(setup, measures=measures)
+        budget = with_main_memory(self._without_projector(setup, measures=measures))
         if self.mmproj is None:
             return budget
         return budget.beside_projector(self.published or read_projector(self.mmproj, setup.flash_attn))

@@ -28,7 +28,6 @@ from ggbench.record import Record
 from ggbench.runs.store.health import open_if_any
 from ggbench.show.changes import change_text
 from ggbench.show.words import say
-from ggbench.sizing.budget import with_main_memory
 from ggbench.text import sanitize
 from ggbench.units import format_length
 
@@ -95,7 +94,7 @@ def card_twice(
         return ""
     twice = replace(memory, gpu=(f"{memory.gpu[0]}x2",))
     try:
-        budget = with_main_memory(twice.budget(request.setup, measures=False))
+        budget = twice.budget(request.setup, measures=False)
     except UsageError:  # it describes several already, or no known card
         return ""
     with start_allocator(request.setup, budget, None) as allocator:

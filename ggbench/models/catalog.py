@@ -107,7 +107,7 @@ class Catalog(Record):
 
     def family(self, name: str) -> tuple[CatalogModel, ...]:
         """Return the models whose ids begin with these words: `qwen3.6`, `gemma-4`, or `qwen3.x` for any version."""
-        wanted = re.compile(re.escape(name.lower()).replace(r"\.x", r"\.\d+") + r"(?=-|\Z)")
+        wanted = pattern_of(name.lower(), r"(?=-|\Z)")
         return tuple(model for model in self.models if wanted.match(model.id))
 
     def _spelled(self, name: str) -> tuple[CatalogModel, ...]:
@@ -147,6 +147,11 @@ class Catalog(Record):
 def squeezed(name: str) -> str:
     """Return a name without what spellings differ in: `deepseek4` for `DeepSeek-V4`."""
     return re.sub(r"[-_ ]|v(?=\d)", "", name.lower())
+
+
+def pattern_of(name: str, end: str = "") -> re.Pattern[str]:
+    """Return what matches a name, in which `.x` is any version, before a pattern."""
+    return re.compile(re.escape(name).replace(r"\.x", r"\.\d+") + end)
 
 
 def _dashed(name: str) -> str:

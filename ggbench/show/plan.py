@@ -508,7 +508,7 @@ _SHARE_SETTINGS = {"MTL": "sudo sysctl iogpu.wired_limit_mb={mib}", "ROCm": _TTM
 
 
 def remedy(budget: Budget, row: PlanRow) -> str:
-    """Return what would make a quant fit, the best first, other than another quant."""
+    """Return what would make a quant fit, the best first; another quant only if nothing else would."""
     enough = {change.kind: _way(change) for change in row.changes if change.fits and change.setup is not None}
     if "n_cpu_moe" in enough:
         enough.pop("n_gpu_layers", None)  # slower than experts in main memory
@@ -516,7 +516,8 @@ def remedy(budget: Budget, row: PlanRow) -> str:
         return share
     if enough:
         return say("plan.remedy", quant=row.quant, ways=", or ".join(enough.values()))
-    return say("plan.no_remedy", quant=row.quant)
+    other = next((each.quant for each in row.changes if each.fits and each.quant), "")
+    return say("plan.other_quant" if other else "plan.no_remedy", quant=row.quant, other=other)
 
 
 def _next(row: PlanRow) -> str:

@@ -57,12 +57,9 @@ def _run_context(store: Store | None, experiment: Experiment) -> RunContext:
 
 
 def machine_budgets(memory: BudgetOptions, setup: LlamaConfig) -> Iterator[Budget]:
-    from ggbench.sizing.budget import with_main_memory
-
     quick: Budget | None = None
     for measures in (False, True):
         budget = memory.budget(setup, measures=measures)
-        budget = with_main_memory(budget) if memory.is_described else budget
         if quick is None or budget.bandwidth != quick.bandwidth:
             yield budget
         quick = budget

@@ -88,12 +88,11 @@ class Library:
     def request(self, budget: Budget) -> PickRequest:
         """Return what to pick for: any KV cache, unless the options name one."""
         from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
-        from ggbench.sizing.budget import with_main_memory
 
         options, default = self.options, LlamaConfig()
         given = options.type_k, options.type_v
         types = [(each, each) for each in CACHE_TYPES] if given == (default.type_k, default.type_v) else [given]
-        return PickRequest(self.all_needs, with_main_memory(budget), options, caches_of(types, options))
+        return PickRequest(self.all_needs, budget, options, caches_of(types, options))
 
     def choose(self, entry: ModelEntry | None, *, is_planning: bool) -> bool:
         """Choose a model; return False if the same quants of it are planned already, or being planned, even if it was

@@ -128,12 +128,13 @@ def test_what_is_refused_or_slow_is_replaced_and_the_rest_stays_as_typed(
     assert sorted(shlex.split(command)) == sorted(shlex.split(better))
 
 
-def test_what_does_not_fit_is_told_with_one_remedy_or_that_there_is_none(ggbench: Run) -> None:
-    """The remedy is that of plan; nothing is said of waste."""
+@pytest.mark.parametrize(("gpu", "remedy"), [("m4-max-36gb", "ggbench pick finds"), ("m4-max-48gb", "q3_k_m does")])
+def test_what_does_not_fit_is_told_with_one_remedy_or_that_there_is_none(ggbench: Run, gpu: str, remedy: str) -> None:
+    """The remedy is that of plan, or a smaller quant; nothing is said of waste."""
     line = "llama-server -hf unsloth/Llama-3.3-70B-Instruct-GGUF:q4_k_m -ngl 99 -c 16384 -np 1"
-    ran = ggbench("check", line, "--gpu", "m4-max-36gb")
+    ran = ggbench("check", line, "--gpu", gpu)
     assert ran.code == 3 and "nothing is wasted" not in ran.out
-    assert "No single change makes q4_k_m fit" in ran.out
+    assert f"No single change makes q4_k_m fit; {remedy}" in ran.out
 
 
 def test_what_is_not_given_is_as_llama_server_has_it(ggbench: Run) -> None:
@@ -186,6 +187,9 @@ def test_a_pasted_line_is_planned_like_the_same_options_of_ggbench(ggbench: Run)
         ("", "empty"), ("llama-server", "names no model"), ("llama-server -m qwen3-8b-q4_k_m.gguf -c many", "many"),
         ("llama-server -m qwen3-8b-q4_k_m.gguf -ctk q3_0", "q3_0"),
         ("llama-server -m qwen3-8b-q4_k_m.gguf -fa maybe", "maybe"),
+        ("llama-server -m qwen3-8b-q4_k_m.gguf -ot (.+)+x=CPU", "too long to match"),
+        ("llama-server -m qwen3-8b-q4_k_m.gguf -ot .*.*.*.*.*x=CPU", "too long to match"),
+        ("llama-server -m qwen3-8b-q4_k_m.gguf -ot x{9999999999}=CPU", "not a regular expression"),
     ],
 )  # fmt: skip
 def test_a_bad_line_is_refused(ggbench: Run, line: str, why: str) -> None:

@@ -62,6 +62,9 @@ def test_words_filter_the_catalog_and_the_disk(ggbench: Run, lm_studio: Path) ->
     assert {row["id"].partition("-")[0] for row in document["rows"]} == {"gemma"}
     assert [each["name"] for each in document["files"]] == ["Gemma-Tune-q8_0"]
     assert [row["id"] for row in ggbench("models", "QAT", "a4b", "--json").json["rows"]] == ["gemma-4-26b-a4b-qat"]
+    assert {row["id"][:8] for row in ggbench("models", "qwen3.x", "27b", "--json").json["rows"]} == {
+        "qwen3.5-", "qwen3.6-", "qwen3.8-",
+    }  # fmt: skip
     assert "--search hal9000" in ggbench("models", "hal9000").out
     assert ggbench("models", "gemma", "--search", "gemma").code == 2
 

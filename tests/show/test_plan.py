@@ -131,6 +131,8 @@ def test_the_remedy_is_that_of_the_best_quant_it_makes_fit() -> None:
     assert remedies.replace("q8_0 fits", "f16 fits") in plan_answer(planned(better, nearest)).notes
     too_little = replace(FITS_NOT, changes=(replace(KV, left_bytes=-1),))
     assert "No single change makes q8_0 fit" in plan_answer(planned(too_little)).notes[0]
+    other = replace(FITS_NOT, changes=nearest.changes[2:])
+    assert "No single change makes q8_0 fit; q4_k_m does." in plan_answer(planned(other)).notes
 
 
 def test_of_many_quants_those_around_the_largest_that_fits_are_in_front() -> None:

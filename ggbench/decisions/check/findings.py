@@ -31,7 +31,7 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.fit import Fit, Fitter
 from ggbench.sizing.plan import Planners, PlanRequest
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, PlanRow
-from ggbench.sizing.what_helps import LARGE_UBATCH, smallest_split, what_helps
+from ggbench.sizing.what_helps import LARGE_UBATCH, smallest_split, what_helps, with_other_quants
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_curve import interpolated
 from ggbench.units import GIB, MIB, format_bytes, format_length, format_number
@@ -112,9 +112,10 @@ def check_line(
     given: LlamaConfig,
     allocate: Callable[[LlamaConfig], DryAllocator],
     options: tuple[tuple[str, str], ...],
+    smaller: Callable[[int], Sequence[Target]],
 ) -> Checked:
     """Return what a command does whose setup is `given` by `server_setup`; `allocate` starts the allocator for it,
-    and `options` are of the command of its row.
+    `options` are of the command of its row, and `smaller` returns other quants of at most a number of bytes.
 
     Raises GgbenchError if the model cannot be planned, or llama.cpp refuses the setup.
     """
@@ -132,9 +133,13 @@ def check_line(
             fit = _adapted(fitter, line, asked)
             found = _Search(line, target, fitter, runs, fit)
             findings = [*_refused(line), *idle, *found.all()]
+            row = replace(planners.row_of(target, fit), expected=found.speed(fit))
+            if not found.best.is_enough:
+                others = smaller((row.file_bytes or 0) + fit.left_bytes)
+                sized = [planners.row_of(each, planners.fitter(each).fit(fit.setup)) for each in others]
+                [row] = with_other_quants([row], sized)
         except EngineEnded as end:
             raise Unsupported(say("plan.refused", why=end.ending.reason), "change what it names") from None
-        row = replace(planners.row_of(target, fit), expected=found.speed(fit))
     findings.sort(key=lambda each: (get_args(Kind).index(each.kind), -(each.gain or 0)))
     as_typed = replace(fit.setup, flash_attn=given.flash_attn)
     is_mended = found.best.setup != fit.setup or any(each.kind == "refuses" for each in findings)

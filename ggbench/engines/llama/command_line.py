@@ -278,10 +278,8 @@ _APP = re.compile(r"(?:.*[/\\])?llama", re.IGNORECASE)
 _STARTERS = ("sudo", "env", "exec", "nice", "nohup", "numactl", "taskset", "time")
 _IMAGE = re.compile(r"(?:[\w.-]+/)*[\w.-]*llama[\w.-]*:[\w.-]+", re.IGNORECASE)
 """An image of a container, `ghcr.io/ggml-org/llama.cpp:server-cuda`, whose entry point is llama-server."""
-_ENDS = ";|&<>"
-"""What ends a command in a shell, unless it is quoted."""
-_DESCRIPTOR = re.compile(r"(?<=\s)[12](?=>)")
-"""The number of an output before its redirection."""
+_PART = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?!(?<=\s)(?:[12]>|#))[^;|&<>])+""", re.DOTALL)
+"""A command of several: in a shell a sign ends it, a redirection or a remark, unless it is quoted."""
 
 
 def parse_command(text: str) -> CommandLine:
@@ -289,16 +287,21 @@ def parse_command(text: str) -> CommandLine:
 
     Raises UsageError for anything else, UnknownName for an option that llama-server does not have.
     """
-    words = _words(text)
-    start = _start(words)
-    if start is None:
+    earlier = list[str]()
+    for words in _commands(text):
+        start = _start(words)
+        if start is not None:
+            break
+        earlier += words
+    else:
         raise UsageError(
             f"{shorten(text, 60)!r} is no llama-server command",
             "paste the whole line, as in: llama-server -m model-q4_k_m.gguf -c 16384",
         )
     before, left = words[:start], words[start:]
     program = [left.pop(0)]
-    variables = {match["name"]: match["value"] for match in map(_VARIABLE.fullmatch, before) if match}
+    set_before = map(_VARIABLE.fullmatch, [*earlier, *before])
+    variables = {match["name"]: match["value"] for match in set_before if match}
     if _IMAGE.fullmatch(program[0]):
         program = [*_kept(before), *program]
         if _start(left) == 0 or left[:1] in (["--server"], ["-s"]):
@@ -310,11 +313,12 @@ def parse_command(text: str) -> CommandLine:
     return CommandLine(tuple(program), (*_of_variables(variables), *_of_words(left)))
 
 
-def _words(text: str) -> list[str]:
-    """Return the words of a text up to the end of the command. Raises UsageError."""
+def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a text, in plain characters, without remarks. Raises UsageError."""
     if len(text) > MOST_CHARACTERS:
         raise UsageError(
-            f"{len(text):,} characters are no command line", "paste the line that starts llama-server"
+            f"more than {MOST_CHARACTERS:,} characters are no command line",
+            "paste the line that starts llama-server",
         )
     text = _REMARK.sub("", _CONTINUED.sub(" ", text.translate(_AS_TYPED))).strip()
     if not text:
@@ -323,15 +327,11 @@ def _words(text: str) -> list[str]:
         )
     if any(not (each.isprintable() or each.isspace()) for each in text):
         raise UsageError("the command line has control characters", "paste it as text")
-    text = _DESCRIPTOR.sub("", text.replace("\\", "\\\\") if _WINDOWS.search(text) else text)
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=_ENDS)
-    lexer.whitespace_split, lexer.commenters = True, ""
-    try:
-        words = list(lexer)
-    except ValueError:
-        raise UsageError(f"unbalanced quotes in {shorten(text, 60)!r}", "paste the whole line") from None
-    start = _start(words) or 0
-    return [*words[:start], *itertools.takewhile(lambda word: word.strip(_ENDS) or not word, words[start:])]
+    for part in _PART.findall(text.replace("\\", "\\\\") if _WINDOWS.search(text) else text):
+        try:
+            yield shlex.split(part)
+        except ValueError:
+            raise UsageError(f"unbalanced quotes in {shorten(text, 60)!r}", "paste the whole line") from None
 
 
 def _start(words: Sequence[str]) -> int | None:
@@ -358,9 +358,7 @@ def _kept(before: Sequence[str]) -> list[str]:
     names, kept = {each.env for each in server_options().values() if each.env}, list[str]()
     for word in before:
         variable = _VARIABLE.fullmatch(word)
-        if word.startswith(("|", "&", ";")):
-            kept.clear()
-        elif variable is None:
+        if variable is None:
             kept.append(word)
         elif variable["name"].replace("_NO_", "_") not in names:
             is_secret = re.search("TOKEN|KEY|SECRET|PASSWORD", variable["name"].upper())

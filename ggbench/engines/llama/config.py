@@ -33,7 +33,7 @@ from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import TESTED_BINDING, UsageError
 from ggbench.fields import SIZE, SLOTS, TOKENS, FieldKind, Option, joined
 from ggbench.record import Record
-from ggbench.text import in_words
+from ggbench.text import in_words, shorten
 from ggbench.units import KV_CELLS, parse_tokens
 
 FlashAttn = Literal["auto", "on", "off"]
@@ -106,6 +106,10 @@ def _shares(text: str) -> tuple[float, ...]:
     return shares
 
 
+_MOST_STEPS = 10**6
+"""Of a search in the name of a tensor, some 30 characters: each repetition in a pattern multiplies them by as many."""
+
+
 def _overrides(text: str) -> tuple[str, ...]:
     overrides = tuple(part.strip() for part in text.split(","))
     for override in overrides:
@@ -115,9 +119,15 @@ def _overrides(text: str) -> tuple[str, ...]:
             raise UsageError(f"{override!r} is not a tensor override", hint)
         try:
             re.compile(pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             hint = "escape literal characters, e.g. \\."
             raise UsageError(f"{pattern!r} is not a regular expression: {error}", hint) from None
+    n_steps = sum(30 ** len(re.findall(r"(?<!\()[*+?{]", each)) for each in overrides)
+    if n_steps > _MOST_STEPS or re.search(r"\)[*+{]", text):
+        raise UsageError(
+            f"the patterns {shorten(text, 60)!r} take too long to match",
+            "repeat no group, and at most four things in a pattern",
+        )
     return overrides
 
 

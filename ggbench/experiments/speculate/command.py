@@ -74,7 +74,6 @@ def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOp
     from ggbench.decisions.drafting import DRAFTING, drafting_answer, plan_drafting
     from ggbench.expect.drafts import MOST_K
     from ggbench.models.targets import resolve_headers, single
-    from ggbench.sizing.budget import with_main_memory
     from ggbench.sizing.drafts import files_with_mtp, has_mtp
     from ggbench.sizing.plan import PlanRequest
 
@@ -93,7 +92,7 @@ def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOp
         hint = f"add --draft MODEL; {files_with_mtp(target.header().name)}"
         raise UsageError(f"{sanitize(target.model)} has no MTP layers", hint)
     setup = replace(setup, mtp=draft is None)
-    budget = with_main_memory(memory.budget(setup, measures=False))
+    budget = memory.budget(setup, measures=False)
     request = PlanRequest(budget, setup, memory.given, places_experts=True)
     found = plan_drafting(target, draft, request, start_allocator, settings.n_drafted)
     answer = drafting_answer(found, budget)

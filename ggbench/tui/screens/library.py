@@ -337,8 +337,7 @@ def _behind(pick: Pick, budget: Budget) -> Answer:
     """Return a pick's alternatives and reasons, without what the panel above says."""
     from ggbench.decisions.pick.sentences import is_runnable
     from ggbench.decisions.pick.show import pick_answer, settings_of
-    from ggbench.sizing.budget import with_main_memory
 
-    best, budget = pick.best if is_runnable(pick) else None, with_main_memory(budget)
+    best = pick.best if is_runnable(pick) else None
     run = None if best is None else settings_of(best, budget)
     return replace(pick_answer(pick, budget, None if run is None else run.commands), text="", command="")
