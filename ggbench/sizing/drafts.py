@@ -31,7 +31,8 @@ def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
     elif not has_mtp(target):
         name = sanitize(target.name)
         raise BadFile(
-            f"{name} has no MTP layers that llama.cpp drafts with", f"omit --mtp; {files_with_mtp(target.name)}"
+            f"{name} has no MTP layers that llama.cpp drafts with",
+            f"draft with a model, --draft MODEL, or with none; {files_with_mtp(target.name)}",
         )
 
 

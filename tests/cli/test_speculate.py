@@ -120,7 +120,7 @@ def test_where_the_model_or_its_drafts_have_no_room(ggbench: Run, drafting: Path
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "--draft MODEL"),
+        ((), 5, "--draft MODEL"),
         (("--mtp",), 5, "has no MTP layers"),
         (("-k", "9"), 2, "-k is at most 8"),
         (("--draft", "gemma-3-1b:q2_k"), 5, "vocabularies"),

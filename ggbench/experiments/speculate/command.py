@@ -19,7 +19,6 @@ from ggbench.commands.options import MeasureRequest, settings_options
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.speculate.record import SpeculateRequest, SpeculateSettings
-from ggbench.text import sanitize
 
 
 @click.command(
@@ -74,7 +73,6 @@ def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOp
     from ggbench.decisions.drafting import DRAFTING, drafting_answer, plan_drafting
     from ggbench.expect.drafts import MOST_K
     from ggbench.models.targets import resolve_headers, single
-    from ggbench.sizing.drafts import files_with_mtp, has_mtp
     from ggbench.sizing.plan import PlanRequest
 
     setup = LlamaConfig.of(asked.setup)
@@ -88,9 +86,6 @@ def _foresee(settings: SpeculateRequest, asked: MeasureRequest, memory: BudgetOp
         raise UsageError(f"-k is at most {MOST_K} with --gpu", "lower it, or measure: omit --gpu")
     draft = find_draft(settings.draft or None, setup, asked.hub)
     target = single(resolve_headers(asked.model, hub=asked.hub.access()))
-    if draft is None and not setup.mtp and not has_mtp(target.header()):
-        hint = f"add --draft MODEL; {files_with_mtp(target.header().name)}"
-        raise UsageError(f"{sanitize(target.model)} has no MTP layers", hint)
     setup = replace(setup, mtp=draft is None)
     budget = memory.budget(setup, measures=False)
     request = PlanRequest(budget, setup, memory.given, places_experts=True)
