@@ -17,7 +17,7 @@ from tests.hardening.growth import in_terminal
 from tests.hardening.kills import check_store, samples_by_run
 from tests.hardening.trials import Trials
 
-_KEYS = (*b"123jk sSvrf?<>\t", b"\x1b[A", b"\x1b[B", b"\x1b", b"\r", b"c")
+_KEYS = (*b"123jk vr?\t", b"\x1b[A", b"\x1b[B", b"\x1b", b"\r", b"c")
 """They move, mark, sort, filter, open, compare and stop; none deletes, downloads or writes a file."""
 _START, _ASKED = (b"1", b"b", b"60"), b"what to measure"
 _BETWEEN_KEYS_S = 0.2
