@@ -34,7 +34,7 @@ _HANDLED_AFTER_S = 1.0
 """Before, Python itself may still be starting and ends by the signal."""
 _LIMIT_S = 60.0
 """For a command that is stopped to end, and for one that goes on with another worker to store something more."""
-_ENDED = re.compile(r"^(run \d+\b|saved |1 twin of )", re.MULTILINE)
+_ENDED = re.compile(r"^(run \d+\b|saved |\d+ (twin of|runs? imported))", re.MULTILINE)
 """What a command says last: after it Python itself exits, and ends by a signal."""
 _REPO = "org/pulled-GGUF"
 _Wait = Callable[[subprocess.Popen[str]], None]
