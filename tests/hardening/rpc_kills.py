@@ -62,8 +62,9 @@ def _check(row: Trials, label: str, code: int | None, out: str, err: str, addres
     try:
         document = json.loads(out)
     except ValueError:
-        row.lost_bytes += 1
-        row.fault(f"{label}: exit code {code} and no run: {err[-200:]}")
+        if code != 4 or address not in err:  # not killed before the run began
+            row.lost_bytes += 1
+            row.fault(f"{label}: exit code {code} and no run: {err[-200:]}")
         return
     run = document.get("rows", [document])[0]
     if (code, run["outcome"]) != (6, "failed") or address not in (run["reason"] or ""):

@@ -30,6 +30,8 @@ _MIB = 1 << 20
 _MEMORY_MIB = (1, 64, 200, 260, 300, 330, 360, 400, 500, 700)
 """From less than a worker needs to start, past what it takes to load a small model, to enough for its context."""
 _PARENT_MIB = (150, 210, 300, 600)
+_ONE_THREAD = ("-t", "1")
+"""At a load of 11, two threads that wait for each other decoded 10 tokens/s, and one 100."""
 FILE_BYTES = (0, 4096, 65_536, 1_000_000)
 """The largest size that a file may reach: the kernel refuses every write beyond it, as a quota does."""
 _REPO = "org/full-GGUF"
@@ -41,12 +43,12 @@ def out_of_memory(model: Path, n_limits: int | None = None) -> Trials:
     for mib in _MEMORY_MIB[:: 1 if n_limits is None else len(_MEMORY_MIB) // n_limits]:
         for name in measuring_commands():
             words = measuring(name, model)
-            words = [*(f"{mib}MiB" if word == "3GiB" else word for word in words), "-c", "4096"]
+            words = [*(f"{mib}MiB" if word == "3GiB" else word for word in words), "-c", "4096", *_ONE_THREAD]
             _limited(row, f"{name} in {mib} MiB", words, None)
+    readers = [*measuring("decode", model), *_ONE_THREAD], ["inspect", str(model)], ["results"]
     for mib in _PARENT_MIB[:n_limits]:
-        for name in ("decode", "inspect", "results"):
-            words = measuring(name, model) if name == "decode" else [name, *([str(model)] if name == "inspect" else [])]
-            _limited(row, f"{name} with {mib} MiB itself", words, partial(_limit_memory, mib * _MIB))
+        for words in readers:
+            _limited(row, f"{words[0]} with {mib} MiB itself", words, partial(_limit_memory, mib * _MIB))
     return row
 
 
