@@ -68,6 +68,11 @@ def pane(app: App) -> str:
 
 def test_the_pick_and_its_command_are_on_top_and_what_is_behind_them_a_key_away(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
+        await pilot.resize_terminal(200, 50)
+        await settle(app, pilot)
+        assert "chat: 13 turns, 6,713 tokens" in words_of(app)
+        await pilot.resize_terminal(140, 34)
+        await settle(app, pilot)
         words = words_of(app)
         run = "llama-server -hf maker/small-gguf:q4_k_m --no-mmproj -c 8192 -ngl 999 -np 1"
         assert "│ Run q4_k_m" in words and f"│ {run} " in words

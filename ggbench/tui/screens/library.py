@@ -206,11 +206,11 @@ class LibraryScreen(PlanScreen):
         self.set_focus(self._table)
 
     def _show_answer(self) -> None:
-        """Show the plan of the opened quant, or else the pick with what is behind it, if there is a place for it."""
+        """Show the plan of the opened quant, or else the pick with what is behind it; a wider terminal may show both."""
         library, budget, pane = self.library, self.budget, self._pane
         row = library.rows.get(self._planned or "")
         pane.border_title = "why" if row is None else Text(f"plan of {row.title}")
-        if budget is None or not pane.display:
+        if budget is None:
             return
         if row is not None:
             pane.show(self._plan_answer(row, budget))
