@@ -29,8 +29,8 @@ class SessionSettings(Settings, Record):
         str,
         Option(
             "--workload",
-            'Turns of coding (the default), documents or chat, IN+OUT@DEPTH, or of a file of JSON lines: {"new": 800, '
-            '"generated": 120, "kept": 1.0}. Or a server\'s usage or timings.',
+            'Turns of coding/documents/chat, IN+OUT@DEPTH, or of a file of JSON lines: {"new": 800, '
+            '"generated": 120, "kept": 1.0}. Or a server\'s usage or timings. Default: coding.',
             FieldKind(_absolute, metavar="NAME|FILE"),
             is_always_stated=True,
         ),

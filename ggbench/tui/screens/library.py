@@ -206,7 +206,7 @@ class LibraryScreen(PlanScreen):
         self.set_focus(self._table)
 
     def _show_answer(self) -> None:
-        """Show the plan of the opened quant, or else the pick with what is behind it; a wider terminal may show both."""
+        """Show the plan of the opened quant, or else the pick with what is behind it; a wider terminal shows both."""
         library, budget, pane = self.library, self.budget, self._pane
         row = library.rows.get(self._planned or "")
         pane.border_title = "why" if row is None else Text(f"plan of {row.title}")
