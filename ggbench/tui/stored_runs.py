@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _NAMED_RUNS = 8
 """Maximum number of runs listed by number in a question."""
-
-
 MOST_LISTED = 1000
 """Maximum number of runs to list: the newest."""
 

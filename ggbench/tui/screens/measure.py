@@ -92,8 +92,6 @@ def _engine(text: str) -> str:
     return text
 
 
-_LONG_S = 30 * 60
-"""Seconds above which a measurement is marked as long."""
 _WHAT = "what"
 _FILE = "file"
 _ENGINE = FormField(
@@ -200,8 +198,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         if self._chosen.is_elsewhere or len(speeds) < len(self._chosen.selection[1]):
             return ""
         total_s = sum(n_tokens / speed.value if speed else math.nan for speed in speeds)
-        takes = "! takes" if total_s > _LONG_S else "takes"
-        return "" if math.isnan(total_s) else f", {takes} about {format_duration(total_s)}"
+        return "" if math.isnan(total_s) else f", takes about {format_duration(total_s)}"
 
     def action_reset(self) -> None:
         for field in self.fields:

@@ -179,16 +179,16 @@ class ResultsScreen(TaskScreen):
         """Delete the runs after a question."""
         runs = self._selected
 
-        def delete() -> Iterator[list[str]]:
+        def delete() -> Iterator[str]:
             with host_of(self).services.open_store() as store:
                 for run in runs:
                     with contextlib.suppress(UnknownName):  # gone already
                         store.delete_run(run.run_id)
-            yield [f"Deleted {describe_runs(runs)}."]
+            yield f"Deleted {describe_runs(runs)}."
 
-        def show(lines: Sequence[str]) -> None:
+        def show(line: str) -> None:
             self._close()
-            self.status.show(*lines)
+            self.status.show(line)
             self.action_reload()
 
         def start(confirmed: bool | None) -> None:

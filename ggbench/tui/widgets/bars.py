@@ -104,10 +104,11 @@ class TopLine(Widget):
         for mode, name in _MODES.items():
             meta = {"@click": f"app.switch_mode('{mode}')"}
             line.append(f" {name} ", Style(bold=mode == self._mode, reverse=mode == self._mode, meta=meta))
-        states = (*self._states(), host_of(self).machine_text)
-        right = Text(" · ".join(filter(None, states)), no_wrap=True)
-        right.truncate(max(0, self.size.width - line.cell_len - 2), overflow="ellipsis")
-        return line.append(right.plain.rjust(self.size.width - line.cell_len - 1))
+        room = max(0, self.size.width - line.cell_len - 2)
+        right = " · ".join(filter(None, (*self._states(), host_of(self).machine_text)))
+        while len(right) > room:  # whole parts, as a cut number reads as another
+            right = right.rpartition(" · ")[0]
+        return line.append(right.rjust(room + 1))
 
     def _states(self) -> Iterator[str]:
         runs: RunQueue | None = runs_of(self)
