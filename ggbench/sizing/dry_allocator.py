@@ -1,8 +1,8 @@
 """Run llama.cpp's own allocator dry: size a context of any length in milliseconds, without allocating memory.
 
 The cache and the compute buffers depend on a model's graph, so quants of one shape share the results; the types of the
-weights count only if a GPU reads some from main memory. Each header is still loaded, since llama.cpp may refuse one and
-accept another.
+weights count only if a GPU reads some from main memory. Each header of a file is still loaded, since llama.cpp may
+refuse one and accept another; of headers that ggbench made, one of a shape.
 
 What drafts, a draft model or the model's own MTP layers, is sized too. llama-server gives the second context the
 n_ctx, slots and batches of the first, but a cache of other types, f16 by default, all layers on the GPU and one output
@@ -141,9 +141,9 @@ class DryAllocator:
         """
         if self._draft is not None or self._setup.mtp:
             check_drafts(self._draft, file)
-        self._loaded = LoadedHeader(file, Source(path), None)
-        self._open(self._setup)
-        self._loaded = self._loaded._replace(shape=_shape(file))
+        self._loaded = LoadedHeader(file, Source(path), _shape(file))
+        if not (file.is_twin and any(shape == self._loaded.shape for shape, *_ in self._known)):
+            self._open(self._setup)
         return self._loaded
 
     def resume(self, loaded: LoadedHeader) -> None:

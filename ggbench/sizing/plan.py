@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -100,13 +100,11 @@ class Planners:
         variant: Target,
         setup: LlamaConfig | None = None,
         caches: Sequence[tuple[str, str]] = (),
-        *,
-        by_line: bool = False,
     ) -> Iterator[PlanRow]:
         """Yield a row for each of `caches`, types of K and V; without any, one for a setup, with changes that would
         help if it does not fit. `setup` replaces the request's, with other sizes.
 
-        `by_line` finds the longest context to about 2 %, which takes one dry context for all quants of a shape.
+        With `caches` the longest context is to about 2 %, which takes one dry context for all quants of a shape.
         The fastest of unlike GPUs have a row of their own if they are enough. A cache of at least 8 bits, or the only
         one, that does not fit has another, with the least of the model in main memory, if that is enough for the GPUs;
         main memory may be too small for it. A setup that llama.cpp refuses has a row with the reason.
@@ -120,9 +118,9 @@ class Planners:
             asked = replace(request, setup=replace(request.setup, type_k=type_k, type_v=type_v))
             try:
                 if caches:
-                    yield from self._of_cache(variant, asked, is_only=len(caches) == 1, by_line=by_line)
+                    yield from self._of_cache(variant, asked, is_only=len(caches) == 1)
                 else:
-                    yield self._of_setup(variant, asked, by_line=by_line)
+                    yield self._of_setup(variant, asked)
             except EngineEnded as end:
                 yield _failed(variant, asked, end.ending.outcome, end.ending.reason)
 
@@ -148,7 +146,7 @@ class Planners:
             self._fitters[id(variant)] = Fitter(file, write_sparse(file, folder), budget, self._allocator)
         return self._fitters[id(variant)]
 
-    def _of_setup(self, variant: Target, request: PlanRequest, *, by_line: bool) -> PlanRow:
+    def _of_setup(self, variant: Target, request: PlanRequest) -> PlanRow:
         """Return the row of a setup, with the fewest experts in main memory if the request places them and GPUs then
         have enough, else with changes that would help.
         """
@@ -156,24 +154,27 @@ class Planners:
         fit = _fit(fitter, request.setup)
         if request.places_experts and fitter.file.n_expert and not fit.is_enough:
             fit = _split(fitter, fit) or fit
-        row = _row(variant, request, fitter, fit, by_line=by_line)
+        row = _row(variant, request, fitter, fit, fitter.longest)
         if row.fits is False:
             row = replace(row, changes=what_helps(fitter, fit, row.planned_n_ctx or 0))
         return row
 
-    def _of_cache(
-        self, variant: Target, request: PlanRequest, *, is_only: bool, by_line: bool
-    ) -> Iterator[PlanRow]:
-        """Yield the row of a cache, those of the fastest GPUs, and one with the least of the model in main memory."""
+    def _of_cache(self, variant: Target, request: PlanRequest, *, is_only: bool) -> Iterator[PlanRow]:
+        """Yield the row of a cache, those of the fastest GPUs, and one with the least of the model in main memory, of
+        which the context is the longest that is looked for.
+        """
         fitter = self.fitter(variant)
         fit = _fit(fitter, request.setup)
-        row = _row(variant, request, fitter, fit, by_line=by_line)
+        row = _row(variant, request, fitter, fit, fitter.longest_by_line)
         yield row
-        found = [each for each in map(fitter.fit, on_fastest(fit)) if each.is_enough]
+        for each in map(fitter.fit, on_fastest(fit)):
+            if each.is_enough:
+                yield _row(variant, request, fitter, each, fitter.longest_by_line)
         if row.fits is False and (is_only or request.setup.type_v in _SPLIT_CACHES):
-            found += filter(None, [_split(fitter, fit)])
-        for each in found:
-            yield _row(variant, request, fitter, each, by_line=True)
+            split = _split(fitter, fit)
+            if split is not None:
+                n_ctx = split.context.n_ctx if split.is_enough else None
+                yield replace(self.row_of(variant, split), planned_n_ctx=n_ctx)
 
 
 def _split(fitter: Fitter, fit: Fit) -> Fit | None:
@@ -192,13 +193,15 @@ def _fit(fitter: Fitter, setup: LlamaConfig) -> Fit:
     return fitter.fit(replace(setup, n_ctx=n_ctx))
 
 
-def _row(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit, *, by_line: bool) -> PlanRow:
-    """Return what a fit takes and, if the size of its weights is known, its longest context, searched or by a line."""
+def _row(
+    variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit, longest: Callable[[Fit], int]
+) -> PlanRow:
+    """Return what a fit takes and, if the size of its weights is known, its longest context."""
     row = _sized(variant, request, fitter, fit)
     if fit.placement.weight_bytes is None:
         return row
-    longest = fitter.longest_by_line(fit) if by_line else fitter.longest(fit)
-    return replace(row, planned_n_ctx=longest or None, reached_ceiling=longest >= fitter.ceiling(fit))
+    n_ctx = longest(fit)
+    return replace(row, planned_n_ctx=n_ctx or None, reached_ceiling=n_ctx >= fitter.ceiling(fit))
 
 
 def _sized(variant: Target, request: PlanRequest, fitter: Fitter, fit: Fit) -> PlanRow:

@@ -24,7 +24,7 @@ _COSTS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 LARGE_UBATCH = 2048
 """`-ub` with experts in main memory, as llama.cpp's own guides have it: a prompt copies them to a GPU once for each."""
 _MOST_TRIES = 6
-"""Contexts to size at most for a number; two are usual."""
+"""Contexts to size at most for a number; one is usual."""
 
 
 def what_helps(fitter: Fitter, missed: Fit, longest: int) -> tuple[Change, ...]:
@@ -152,7 +152,10 @@ class _Search:
         if whole is None or _on_gpus(whole) >= 0:
             return self._fitter.sized(self._with(0, ()))
         self._layers = _layers(self._fitter, whole)
-        beside = {each.device: each.compute_bytes + each.draft_bytes for each in whole.devices}
+        # to read a prompt, a GPU copies what stays in main memory, a tensor at a time
+        tensors = whole.placement.device_tensors()
+        copied = max((n_bytes for name, n_bytes in tensors if layer_of(name) is not None), default=0)
+        beside = {each.device: each.compute_bytes + each.draft_bytes + copied for each in whole.devices}
         fits, low, most = None, 1, self._n_layer + (self._kind != "n_cpu_moe")
         for _ in range(_MOST_TRIES):
             number, counts = self._next(low, most, beside)

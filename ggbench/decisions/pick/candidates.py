@@ -89,7 +89,7 @@ class Finder:
             losses = measured_losses(self._store, headers)
             for variant in model.variants:
                 needed = replace(self.request.setup, n_ctx=self.request.needs.n_ctx)
-                rows = self._rows(variant, needed, self.request.caches, by_line=True)
+                rows = self._rows(variant, needed, self.request.caches)
                 candidates = tuple(self._candidate(model, variant, row, losses) for row in rows)
                 self._variants |= {each.name: variant for each in candidates}
                 yield candidates
@@ -142,11 +142,9 @@ class Finder:
         variant: Target,
         setup: LlamaConfig,
         caches: Sequence[tuple[str, str]] = (),
-        *,
-        by_line: bool = False,
     ) -> list[PlanRow]:
         try:
-            return list(self._planners.rows(variant, setup, caches, by_line=by_line))
+            return list(self._planners.rows(variant, setup, caches))
         except BindingFailed:
             raise
         except GgbenchError as error:

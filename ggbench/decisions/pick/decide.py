@@ -159,16 +159,18 @@ class _Agenda:
 
     def _quants(self, entry: CatalogModel) -> list[tuple[float, PickedModel]]:
         """Return a model with each of its quants that may fit and lose little, and the likely speed: the largest that
-        may be whole on the GPUs first, then the smallest of the others.
+        may be whole on the GPUs first, then the smallest of the others, until there are enough that are fast.
         """
         if entry.id not in self._models:
             model = of_entry(self._catalog, entry, self._scores[entry.id], local=self._local)
             variants = [each for each in model.variants if each.file is not None]
             little = list(filter(self._loses_little, variants)) or variants
-            likely = [(self._finder.likely_tok_s(each), each) for each in sorted(little, key=self._by_size)]
-            self._models[entry.id] = [
-                (tok_s, replace(model, variants=(each,))) for tok_s, each in likely if tok_s
-            ]
+            found = self._models[entry.id] = []
+            for each in sorted(little, key=self._by_size):
+                if sum(tok_s >= self._least_tok_s for tok_s, _ in found) == _MOST_QUANTS:
+                    break
+                if tok_s := self._finder.likely_tok_s(each):
+                    found.append((tok_s, replace(model, variants=(each,))))
         return self._models[entry.id]
 
     def _by_size(self, variant: Target) -> int:

@@ -47,8 +47,8 @@ class Candidate(Record):
     selector: str = ""
     """The QUANT argument that selects it; empty if MODEL alone does."""
     max_n_ctx: int | None = None
-    """The longest context of all slots that fits and llama-server uses, as `-c` takes it; 0 for none. To about 2 % if
-    it is not listed.
+    """The longest context of all slots that fits and llama-server uses, as `-c` takes it; 0 for none. If not listed to
+    about 2 %, and with a part in main memory the context that was asked for.
     """
     probed_by: int | None = None
     """The run that found `max_n_ctx` by real allocations; None if planned."""
