@@ -63,11 +63,6 @@ def basis_mark(expected: Expected | None) -> str:
     return "" if expected.is_steady else "!"
 
 
-def in_brief(expected: Expected) -> str:
-    """Return what a speed is from, without the rows or runs."""
-    return expected.source.partition(":")[0]
-
-
 def value_only(estimate: Estimate) -> str:
     """Return an estimate to two digits, without its interval."""
     return format_number(estimate.value, 2)
@@ -83,7 +78,7 @@ def span_text(estimate: Estimate | None) -> str:
     return format_span(None if estimate is None else estimate.value)
 
 
-def session_text(time: SessionTime | None, quant: str = "") -> str:
+def session_text(time: SessionTime | None, quant: str) -> str:
     """Return how long a session takes: `A coding session of 40 turns: ~11 min (8–15 min) ...`"""
     if time is None:
         return ""
@@ -583,17 +578,13 @@ def estimated_from(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return what estimated speeds are from and, on this machine, what measures them; empty without any."""
     known = [row.expected for row in rows if row.fits is not False and row.expected]
     if not known:
-        return _unknown_bandwidth(budget)
-    sources = dict.fromkeys(in_brief(each) for each in known if each.is_estimate)
+        return "" if all(each.bandwidth for each in budget.planned) else say("plan.no_bandwidth")
+    sources = dict.fromkeys(each.source.partition(":")[0] for each in known if each.is_estimate)
     if not sources:
         return ""
     is_guess = budget.is_here and not all(each.is_timed for each in known)
     words = shlex.join((rows[0].model, (_fitting(rows) or rows)[0].quant))
     return say("plan.estimated_here" if is_guess else "plan.estimated", basis="; ".join(sources), words=words)
-
-
-def _unknown_bandwidth(budget: Budget) -> str:
-    return "" if all(each.bandwidth for each in budget.planned) else say("plan.no_bandwidth")
 
 
 def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:

@@ -197,8 +197,6 @@ def reminders(pick: Pick, best: Candidate) -> Iterator[Reason]:
         whole = [each for each in pick.candidates if _is_whole_cache(each, best)]
         yield from [Reason("pick.cache_trade", min(whole, key=fastest))] if whole else []
     yield from (Reason(f"pick.{key}", best) for key in _of_context(pick, best))
-    if best.tok_s is not None and best.tok_s.is_estimate:
-        yield Reason("pick.estimated", best)
 
 
 def _of_speed(pick: Pick, best: Candidate) -> Iterator[str]:

@@ -16,8 +16,6 @@ from ggbench.show.plan import (
     card_order,
     ends_only,
     gains_text,
-    in_brief,
-    session_text,
     span_text,
     value_only,
 )
@@ -82,15 +80,9 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
         card_order(budget, pick.best.setup),
         _drafting(pick),
         *of_commands,
-        _session(pick, pick.best),
         *(said(pick, each) for each in pick.mind),
     ]
     return tuple(filter(None, found))
-
-
-def _session(pick: Pick, best: Candidate) -> str:
-    """Return how long the session takes; nothing beside other models, whose table has it."""
-    return "" if pick.has_rivals or best.fits is False else session_text(best.speed)
 
 
 def _drafting(pick: Pick) -> str:
@@ -131,7 +123,6 @@ def _values(pick: Pick, own: Candidate) -> dict[str, Value]:
         "tok_s": own.tok_s,
         "first_wait": span_text(first_wait),
         "last_wait": span_text(last_wait),
-        "basis": in_brief(own.tok_s) if own.tok_s else "",
         "max_n_ctx": own.max_n_ctx,
         "host": format_bytes(own.host_bytes),
         "left": format_bytes(own.left_bytes),

@@ -123,7 +123,8 @@ def _figures(
     """Return the figures of a table; the header of a speed says at which context it is."""
     n_ctx = max(row.candidate.n_ctx for row in rows) // pick.needs.n_slots
     at = {"tok_s": f"tok/s at {format_length(n_ctx)}", "session_s": f"{pick.needs.workload.name} session"}
-    shown = [each for each in figures if each.key not in ("model", "session_s") or pick.has_rivals]
+    is_asked = pick.has_rivals or pick.needs.workload.name != "chat"
+    shown = [each for each in figures if {"model": pick.has_rivals, "session_s": is_asked}.get(each.key, True)]
     return [replace(each, header=at.get(each.key, each.header)) for each in shown]
 
 
