@@ -73,11 +73,24 @@ def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.fixture(scope="session")
+def quant_types(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keep what llama.cpp's quantizer chooses for all tests and processes: asking it again takes longer than a plan."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "quant_types"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, machine_cache: Path) -> Path:
+def home(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, machine_cache: Path, quant_types: Path
+) -> Path:
     folder = tmp_path_factory.mktemp("home")
-    (folder / "cache" / "ggbench").mkdir(parents=True)
-    shutil.copy(machine_cache, folder / "cache" / "ggbench")
+    caches = folder / "cache" / "ggbench"
+    caches.mkdir(parents=True)
+    shutil.copy(machine_cache, caches)
+    (caches / "quant_types").symlink_to(quant_types)
     monkeypatch.setenv("HOME", str(folder))
     for name in ("DATA", "CACHE", "CONFIG", "STATE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))

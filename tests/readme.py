@@ -64,7 +64,7 @@ def generate(shown: Shown, home: Path) -> str:
 
 def output_of(line: str, home: Path) -> list[str]:
     """What a command line prints on stdout in this home, in lines."""
-    folders = {f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CACHE", "CONFIG", "STATE")}
+    folders = {f"XDG_{name}_HOME": f"{home}/{name.lower()}" for name in ("DATA", "CACHE", "CONFIG", "STATE")}
     fixed = {"HOME": str(home), "COLUMNS": str(WIDTH), "NO_COLOR": "1", "HF_HUB_OFFLINE": "1"}
     environment = os.environ | folders | fixed
     words = [str(home / word[2:]) if word.startswith("~/") else word for word in shlex.split(line)]
@@ -90,9 +90,8 @@ def updated(text: str, kind: str, write: Callable[[str], str]) -> str:
     return _PART.sub(lambda match: f"{match[1]}{write(match[3])}" if match[2] == kind else match[0], text)
 
 
-def generated(text: str) -> str:
-    with tempfile.TemporaryDirectory() as home:
-        return updated(text, "generated", lambda name: generate(SHOWN[name], Path(home)))
+def generated(text: str, home: Path) -> str:
+    return updated(text, "generated", lambda name: generate(SHOWN[name], home))
 
 
 def _measured_part(name: str, folder: Path) -> str:
@@ -112,7 +111,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--measure", type=Path, metavar="FOLDER", help="also measure, with the quants of this folder")
     folder = parser.parse_args().measure
-    text = generated(README.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as home:
+        text = generated(README.read_text(encoding="utf-8"), Path(home))
     if folder is not None:
         text = updated(text, "measured", lambda name: _measured_part(name, folder))
     README.write_text(text, encoding="utf-8")

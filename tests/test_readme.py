@@ -25,10 +25,10 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
-def test_generated_parts_have_not_drifted() -> None:
+def test_generated_parts_have_not_drifted(home: Path) -> None:
     text = README.read_text(encoding="utf-8")
     assert parts(text, "generated").keys() == SHOWN.keys()
-    assert generated(text) == text
+    assert generated(text, home) == text
 
 
 def test_measured_parts_show_the_commands_that_write_them() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,12 @@ from ggbench.runs.store.database import Store
 from tests.cli import validation
 from tests.fakes.engine import Answer, FakeWorker, fake_rig
 from tests.fakes.hub import TestHub
-from tests.fakes.kept_worker import KeptEngine, end_kept_workers
+from tests.fakes.kept_worker import KeptEngine
 from tests.fakes.projector import a_projector
 
 
-@pytest.fixture(scope="session")
-def kept_workers() -> Iterator[None]:
-    yield
-    end_kept_workers()
-
-
 @pytest.fixture(autouse=True)
-def one_worker_sizes_contexts(kept_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def one_worker_sizes_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggbench.engines.llama.engine.launch", KeptEngine)
 
 

@@ -165,9 +165,12 @@ def test_a_broken_stream_is_a_run_that_is_kept(
 
 
 @pytest.mark.parametrize("fault", sorted(ANY_FAULTS)[::3])
-def test_a_broken_server_is_an_error_with_a_hint(ggbench: Run, serve: Serve, fault: str) -> None:
+def test_a_broken_server_is_an_error_with_a_hint(
+    ggbench: Run, serve: Serve, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ggbench.models.served_models._TIMEOUT_S", 0.5)
     endpoint = serve(None, everywhere(ANY_FAULTS[fault]))
-    ran = ggbench("decode", endpoint.url, "-n", "100", "--timeout", "0.5")
+    ran = ggbench("decode", endpoint.url, "-n", "100")
     assert ran.code in (ExitCode.NETWORK, ExitCode.ENGINE_FAILED), ran.err
     assert "Traceback" not in ran.err
     assert len([line for line in ran.err.splitlines() if line]) == 2, ran.err

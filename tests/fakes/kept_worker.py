@@ -3,6 +3,7 @@
 What it answered is remembered by the header that was read, as many tests plan the same model at several widths.
 """
 
+import atexit
 import hashlib
 import os
 import threading
@@ -81,6 +82,7 @@ def _asked(workload: Workload) -> object:
     return header, workload.source.path.stat().st_size, workload.setup, workload.devices
 
 
+@atexit.register
 def end_kept_workers() -> None:
     for engine, _ in _kept.values():
         engine.close()

@@ -82,6 +82,7 @@ def test_bpw_of_every_quant_of_llama_3_1_8b_is_that_of_llama_cpps_table() -> Non
     assert planned == pytest.approx(published, abs=6e-5)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_types_of_a_quant_are_asked_once_of_each_build(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 

@@ -15,7 +15,7 @@ from ggbench.gguf_file.twin import plan_twin, write_cached
 from ggbench.models.catalog import load_catalog
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan import Planners, PlanRequest
 from tests.gguf_file.test_modern_twins import decoded
 from tests.sizing.test_plan import budget_of, real
 
@@ -42,8 +42,8 @@ def test_every_model_keeps_what_its_shape_says(architecture: str, allocator: Dry
     """llama.cpp keeps of each whole model what its shape says, and reserves compute buffers for it."""
     hypers = {each.id: each.hyper for each in load_catalog() if each.hyper.architecture == architecture}
     targets = [Target(name, "f16", "file", file=build_model(hyper, name)) for name, hyper in hypers.items()]
-    rows = list(plan(targets, PlanRequest(budget_of(_ENOUGH_GIB), SETUP), allocator))
-    assert [row.model for row in rows] == list(hypers)
+    with Planners(allocator, PlanRequest(budget_of(_ENOUGH_GIB), SETUP)) as planners:
+        rows = [planners.row_of(each, planners.fitter(each).fit(SETUP)) for each in targets]
     for row in rows:
         assert row.kv_bytes and row.compute_bytes, row
         assert row.theory_kv_bytes == pytest.approx(row.kv_bytes, abs=2 * _LOGGED), row.model

@@ -33,6 +33,7 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, FakeWorker, dry_answer, fake
+from tests.fakes.kept_worker import KeptEngine
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
 OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}
@@ -53,8 +54,8 @@ def article_cells(table: str, field: str) -> Cells:
     return {(row.model, row.quant): cell for row, cell in rows if cell is not None and cell.value is not None}
 
 
-def real() -> LlamaEngine:
-    return launch(threading.Event(), timeout_s=60)
+def real() -> KeptEngine:
+    return KeptEngine(threading.Event(), timeout_s=60)
 
 
 @pytest.fixture(scope="module")
