@@ -138,8 +138,9 @@ def test_unsuitable_pairs_are_refused_before_anything_is_loaded(target: Target) 
 
 
 def test_depths_beyond_the_training_context_are_left_out(target: Target) -> None:
-    trained = replace(target, file=replace(target.header(), n_ctx_train=65))
-    assert {each.n_depth for each in _result(_run(trained, target)).cases} == {0}
+    trained = replace(target, file=replace(target.header(), n_ctx_train=513))
+    run = _run(trained, target, settings=SpeculateSettings((1, 3), (0, 512)))
+    assert {each.n_depth for each in _result(run).cases} == {0}
 
 
 def test_a_text_says_what_was_accepted_and_what_that_gained(target: Target) -> None:
