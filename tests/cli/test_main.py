@@ -107,7 +107,7 @@ def test_every_error_ends_in_its_exit_code(
     assert len(ran.err.splitlines()) <= 3
 
 
-@pytest.mark.parametrize(("words", "code"), [(("twin", "qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
+@pytest.mark.parametrize(("words", "code"), [(("plan", "qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
 def test_a_full_disk_of_temporary_files(home: Path, words: tuple[str, ...], code: int) -> None:
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
     command = [sys.executable, "-P", "-m", "ggbench", *words]
