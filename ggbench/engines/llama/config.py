@@ -107,7 +107,7 @@ def _shares(text: str) -> tuple[float, ...]:
 
 
 _MOST_STEPS = 10**6
-"""Most steps of a search in the name of a tensor: each repetition in a pattern multiplies them by some 30 characters."""
+"""Most steps of a search in the name of a tensor: each repetition in a pattern multiplies them by some 30."""
 
 
 def _overrides(text: str) -> tuple[str, ...]:
