@@ -14,9 +14,16 @@ _DROPPED = {"Cc", "Cf", "Cs", "Cn"}
 """Control characters, invisible and bidirectional marks, and characters that cannot be encoded."""
 
 
+_USERINFO = re.compile(r"(?<=\w\w)(:/{1,2})[^/\s]+@")
+"""Of a URL, also where a path has made one slash of two."""
+
+
 def sanitize(text: str) -> str:
-    """Return the text on one line without control characters, invisible marks and lone surrogates."""
-    return text if text.isprintable() else "".join(map(_plain_character, text))
+    """Return the text on one line without control characters, invisible marks, lone surrogates, and what a URL has
+    before its host: a password.
+    """
+    plain = text if text.isprintable() else "".join(map(_plain_character, text))
+    return _USERINFO.sub(r"\1***@", plain)
 
 
 def shorten(text: str, width: int) -> str:

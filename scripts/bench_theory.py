@@ -25,11 +25,10 @@ LONGEST = 131_072
 QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 CALLS = (
     ("qwen1.5-7b", "--gpu", "rtx-4090", "--json"),
-    ("qwen1.5-7b", "--gpu", "rtx-4090", "--plot"),
     ("qwen1.5-7b", "q4_k_m", "--gpu", "rtx-4090"),
     ("qwen1.5-7b", *QUANTS, "--gpu", "rtx-4090"),
     ("qwen1.5-110b", *QUANTS, "--gpu", "rtx-4090"),
-    ("qwen2-57b-a14b", "w16", "w4", "--gpu", "h100-sxm", "--batch", "1,8,64"),
+    ("qwen2-57b-a14b", "w16", "w4", "--gpu", "h100-sxm", "--why"),
 )
 
 

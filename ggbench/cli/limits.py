@@ -55,14 +55,13 @@ def command(
     2^30 and T is 2^40, and each prompt token reads all earlier KV.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
-
-    hardware = _hardware(gpu, compute)
-    cache_types = type_by_name(type_k).name, type_by_name(type_v).name
     from ggbench.show.limits import LIMITS, limits_answer, limits_record
     from ggbench.sizing.theory.kv_cache import kv_cache
     from ggbench.sizing.theory.limits import model_limits
     from ggbench.sizing.theory.weights import count_model
 
+    hardware = _hardware(gpu, compute)
+    cache_types = type_by_name(type_k).name, type_by_name(type_v).name
     counted = count_model(ref)
     kv = kv_cache(counted.file, *cache_types)
     rows = model_limits(counted.weights, kv, hardware, _LONGEST)
@@ -87,7 +86,7 @@ def _hardware(gpu: str | None, compute: str | None) -> Hardware:
         devices = [*parse_gpus(gpu)]
         if len(devices) > 1:
             raise UsageError("limits are those of one GPU", "name one; ggbench plan counts several")
-    found = hardware_of(devices[0]) if devices else Hardware("a machine as described")
+    found = hardware_of(devices[0]) if devices else Hardware("this machine")
     if compute is None:
         return found
     return msgspec.structs.replace(found, compute_flop_per_s=parse_compute(compute), compute_source="given")

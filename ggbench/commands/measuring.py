@@ -109,7 +109,8 @@ def make_jobs(
         experiment.check(given, settings)
         asked.setup.check_program()
     with interruptible(asked.output):
-        targets = resolve(asked.model, hub=asked.hub.access(), api_key_env=asked.api_key_env or "")
+        key, timeout_s = asked.api_key_env or "", asked.timeout_s
+        targets = resolve(asked.model, hub=asked.hub.access(), api_key_env=key, timeout_s=timeout_s)
     if not every:
         targets = (single(targets),)
     for target in targets:

@@ -34,6 +34,7 @@ from ggbench.show.plan import (
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
 from ggbench.stats.intervals import Estimate, ratio_interval
+from ggbench.stats.speed_curve import inverse
 from ggbench.text import in_words
 from ggbench.units import format_bandwidth, format_bytes, format_ratio
 
@@ -82,7 +83,7 @@ def _rate(row: PlanRow, session: str) -> Estimate | None:
     if not session:
         return row.expected
     total = row.session and row.session.total_s
-    return Estimate(1 / total.value, 1 / total.high, 1 / total.low) if total else None
+    return inverse(total, 1.0) if total else None
 
 
 def _compared(
@@ -160,7 +161,8 @@ def _front(rows: Sequence[PlanRow], session: str) -> list[Figure[PlanRow]]:
 
 
 def _total(row: PlanRow) -> str:
-    return "?" if row.session is None else f"{basis_mark(row.session.total_s)}{span_text(row.session.total_s)}"
+    total = row.session and row.session.total_s
+    return f"{basis_mark(total)}{span_text(total)}" if total else "?"
 
 
 def _note(place: str, row: PlanRow) -> str:

@@ -39,10 +39,10 @@ def session_time(
     Each end of a sum is the sum of these ends: errors of one curve are correlated over turns.
     """
     times, n_steps = turn_times(curves, session, n_cached), sum(turn.n_steps for turn in session.turns)
-    if times is None or not n_steps:
+    if times is None:
         return None
     waits, curve, answers = times.waits_s, times.curve, Estimate(*times.answers_s.sum(axis=1).tolist())
-    tok_s = inverse(answers, n_steps)
+    tok_s = inverse(answers, n_steps) if n_steps else curve.tok_s_at(session.n_tokens)
     speed = Expected(tok_s.value, tok_s.low, tok_s.high, curve.basis, curve.source, curve.is_steady)
     n_reread = sum(map(count_reread, session.depths, n_cached))
     found = SessionTime(session.name, len(session.turns), session.n_tokens, speed, answers, n_reread=n_reread)
@@ -85,7 +85,7 @@ def turn_times(
             read = _read(curve.prefill_ms, ends[own])
             read = np.where(np.isfinite(read), read - _read(curve.prefill_ms, begins[own]), np.inf)
             waits[:, own] = _ordered(np.maximum(read, _along(*steps_ms, ends[own])))
-    return TurnTimes(waits / 1e3 if waits.any() else None, answers / 1e3, curve)
+    return TurnTimes(waits / 1e3 if waits.any() else None, answers / 1e3, chosen[-1])
 
 
 def _read(known: Known, n: Floats) -> Floats:

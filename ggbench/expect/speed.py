@@ -18,7 +18,7 @@ from ggbench.expect.together import curves_together
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.speed_limits import read_latencies_ms, speed_positions, weights_ratio
 from ggbench.stats.intervals import Expected, SpeedBasis
-from ggbench.stats.speed_curve import SpeedCurve
+from ggbench.stats.speed_curve import SpeedCurve, inverse
 
 _BASES = get_args(SpeedBasis)
 
@@ -60,9 +60,8 @@ def speed_at(curves: Sequence[SpeedCurve], n: int, n_seqs: int = 1) -> Expected 
     curve = curve_at(curves, n)
     if curve is None:
         return None
-    tok_s = curve.tok_s_at(n)
-    value, low, high = (n_seqs * each for each in (tok_s.value, tok_s.low, tok_s.high))
-    return Expected(value, low, high, curve.basis, _source(curve, curves), curve.is_steady)
+    tok_s = inverse(curve.step_ms_at(n), 1e3 * n_seqs)
+    return Expected(tok_s.value, tok_s.low, tok_s.high, curve.basis, _source(curve, curves), curve.is_steady)
 
 
 def _source(used: SpeedCurve, curves: Sequence[SpeedCurve]) -> str:

@@ -19,9 +19,8 @@ from ggbench.models.subject import Subject
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
 """Quant in the names of repos for vLLM: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
 
-
 _TIMEOUT_S = 20.0
-"""Timeout of the request that lists the models."""
+"""Default of the most that the list of models takes."""
 
 
 class ServedModel(ModelSource):
@@ -73,15 +72,16 @@ class ServedModel(ModelSource):
         return named or "", named is not None
 
 
-def served_models(ref: ModelRef, api_key_env: str) -> tuple[ServedModel, ...]:
+def served_models(ref: ModelRef, api_key_env: str, timeout_s: float | None) -> tuple[ServedModel, ...]:
     """Get the server's models, and return those named as quants, in any case, or all.
 
     Raises UnknownName for a name that it does not have, UsageError if it has no models, and like `Server`.
     """
+    from ggbench.engines.http.client import Client
     from ggbench.engines.http.server import Server
 
-    setup = EndpointConfig(ref.name, api_key_env=api_key_env)
-    with Server(setup.address, timeout_s=_TIMEOUT_S) as server:
+    setup, most_s = EndpointConfig(ref.name, api_key_env=api_key_env), timeout_s or _TIMEOUT_S
+    with Server(setup.address, client=Client(setup.address, most_s, most_s)) as server:
         models = server.info.models
     if not models:
         raise UsageError(f"{ref.name} offers no model", "load one in the server first")

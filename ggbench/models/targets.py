@@ -173,6 +173,7 @@ def resolve(
     hub: HubAccess | None = None,
     catalog: Catalog | None = None,
     api_key_env: str = "",
+    timeout_s: float | None = None,
     headers_only: bool = False,
 ) -> tuple[Target, ...]:
     """Return the targets that a reference selects, in order, without duplicates; writes and downloads no file.
@@ -185,7 +186,7 @@ def resolve(
     without a repo, BadFile for a path without GGUF or a missing shard, and like `hub.listing.list_repo`.
     """
     if ref.is_server:
-        return _served_targets(ref, api_key_env)
+        return _served_targets(ref, api_key_env, timeout_s)
     if ref.engine:
         models = load_plugin("ggbench.engines", ref.engine, "models", "engine")
         own: tuple[Target, ...] = models.targets(ref, hub)
@@ -200,8 +201,8 @@ def resolve(
     return _hub_targets(ref, hub or HubAccess.from_environment(), catalog, headers_only=headers_only)
 
 
-def _served_targets(ref: ModelRef, api_key_env: str) -> tuple[Target, ...]:
-    served = ((each, each.subject) for each in served_models(ref, api_key_env))
+def _served_targets(ref: ModelRef, api_key_env: str, timeout_s: float | None) -> tuple[Target, ...]:
+    served = ((each, each.subject) for each in served_models(ref, api_key_env, timeout_s))
     return tuple(Target(about.model, about.quant, "endpoint", source=each) for each, about in served)
 
 

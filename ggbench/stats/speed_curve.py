@@ -286,7 +286,7 @@ class SessionTime(Record):
     n_tokens: int
     """Length of its transcript."""
     tok_s: Expected
-    """Mean speed of its answers."""
+    """Mean speed of its answers; of a step at its end if none has a second token."""
     answers_s: Estimate
     """Seconds for all answers."""
     total_s: Expected | None = None

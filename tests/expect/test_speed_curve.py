@@ -161,6 +161,14 @@ def test_what_a_server_has_not_cached_is_read_again_and_no_wait_is_shorter_than_
     assert not one.answers_s.any(), "the only token comes with the prompt"
 
 
+def test_a_session_of_first_tokens_alone_takes_its_waits() -> None:
+    """Its speed is that of the step that would follow."""
+    found = _time(_line(20.0, 500.0), Conversation("w", (Turn(2048, 1),), ""))
+    assert found.total_s is not None and found.first_wait_s is not None
+    assert found.total_s.value == found.first_wait_s.value
+    assert found.tok_s.value == pytest.approx(1e3 / (20 + 2048 / 500))
+
+
 def test_noise_as_large_as_a_latency_leaves_a_speed_without_an_upper_end() -> None:
     found = _time(_line(20.0, 500.0, error=1.0))
     assert found.total_s is not None

@@ -81,3 +81,10 @@ def test_only_what_steers_is_taken_out_of_a_name() -> None:
     name = "通义千问 é ß Ж 👍"
     assert sanitize(name) == name
     assert sanitize("a\u200bb\u202ec\x1b[31m\td") == "abc[31m d"
+
+
+def test_no_text_has_the_password_of_a_url() -> None:
+    """Also where a path has made one slash of two; the revision of a repo stays."""
+    shown = sanitize("no GPU named 'https://me:p@host/x', no file http:/me:pw@host:8080/x.gguf")
+    assert shown == "no GPU named 'https://***@host/x', no file http:/***@host:8080/x.gguf"
+    assert sanitize("https://huggingface.co/org/name@rev") == "https://huggingface.co/org/name@rev"

@@ -155,11 +155,11 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
 
 def _rows(pick: Pick) -> tuple[Listed, ...]:
     """Return what is listed and, if there are few quants, one of each other: people named them."""
-    found = sorted(pick.rest, key=lambda row: bool(row.candidate.missed))
-    quants = {row.candidate.quant: row for row in (*reversed(found), *pick.listed)}
+    front, found = pick.listed[:_MOST_ROWS], sorted(pick.rest, key=lambda row: bool(row.candidate.missed))
+    quants = {row.candidate.quant: row for row in (*reversed(found), *reversed(pick.listed))}
     is_few = len(quants) <= _MOST_QUANTS and not pick.has_rivals
-    others = (row for row in quants.values() if is_few and row not in pick.listed)
-    return *pick.listed[:_MOST_ROWS], *others
+    others = (row for row in quants.values() if is_few and row not in front)
+    return *front, *others
 
 
 def rules() -> list[tuple[str, str]]:

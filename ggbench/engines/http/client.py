@@ -91,13 +91,13 @@ class Connection:
 class Client:
     """Connections to one address. Methods raise NetworkError, ServerFailed and UsageError."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
-        """`timeout_s` is the longest silence of a stream."""
+    def __init__(self, address: Address, timeout_s: float, document_s: float = _DOCUMENT_TIMEOUT_S) -> None:
+        """`timeout_s` is the longest silence of a stream, and with `document_s` the most that a document takes."""
         import httpx2
 
         self.address = address
         self.timeout_s = timeout_s
-        self._document_timeout_s = min(timeout_s, _DOCUMENT_TIMEOUT_S)
+        self._document_timeout_s = min(timeout_s, document_s)
         self._key = address.api_key()
         is_local = urlsplit(address.base_url).hostname in _LOOPBACK
         is_encrypted = address.base_url.startswith("https:")
