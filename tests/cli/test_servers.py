@@ -165,9 +165,7 @@ def test_a_broken_stream_is_a_run_that_is_kept(
 
 
 @pytest.mark.parametrize("fault", sorted(ANY_FAULTS)[::3])
-def test_a_broken_server_is_an_error_with_a_hint(
-    ggbench: Run, serve: Serve, fault: str
-) -> None:
+def test_a_broken_server_is_an_error_with_a_hint(ggbench: Run, serve: Serve, fault: str) -> None:
     endpoint = serve(None, everywhere(ANY_FAULTS[fault]))
     ran = ggbench("decode", endpoint.url, "-n", "100", "--timeout", "0.5")
     assert ran.code in (ExitCode.NETWORK, ExitCode.ENGINE_FAILED), ran.err
