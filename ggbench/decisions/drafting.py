@@ -75,13 +75,18 @@ def plan_drafting(
     best = best_step(steps)
     drafting = replace(setup, n_ctx=placed.n_ctx, n_cpu_moe=placed.n_cpu_moe, spec_draft_n_max=best.k)
     row = _row(target, draft, replace(request, setup=drafting, places_experts=False), start)
-    command = ""
-    if row.fits and best.pays and target.to_run is not None:
-        drafter = None if draft is None else draft.to_run
-        command = shell_line(RunSettings(target.to_run, drafting, budget.backends, draft=drafter))
+    command = _command(target, draft, drafting, budget) if row.fits and best.pays else ""
     plain = replace(plain, expected=expected_speed(placement, MachineRuns(None, budget), n))
     shown = tuple(steps) if ks else tuple(filter(lambda step: step.k <= best.k, steps))
     return Drafting(drafts.name if drafts else "", plain, row, shown, best, command)
+
+
+def _command(target: Target, draft: Target | None, setup: LlamaConfig, budget: Budget) -> str:
+    """Return what runs a quant with its drafts; empty for one that only ggbench can open."""
+    if target.to_run is None:
+        return ""
+    drafter = None if draft is None else draft.to_run
+    return shell_line(RunSettings(target.to_run, setup, budget.backends, draft=drafter))
 
 
 def _row(target: Target, draft: Target | None, request: PlanRequest, start: Allocators) -> PlanRow:

@@ -577,13 +577,13 @@ def _memory_option(budget: Budget) -> str:
 def estimated_from(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return what estimated speeds are from and, on this machine, what measures them; empty without any."""
     known = [row.expected for row in rows if row.fits is not False and row.expected]
-    if not known:
-        return "" if all(each.bandwidth for each in budget.planned) else say("plan.no_bandwidth")
+    if not known and not all(each.bandwidth for each in budget.planned):
+        return say("plan.no_bandwidth")
     sources = dict.fromkeys(each.source.partition(":")[0] for each in known if each.is_estimate)
     if not sources:
         return ""
     is_guess = budget.is_here and not all(each.is_timed for each in known)
-    words = shlex.join((rows[0].model, (_fitting(rows) or rows)[0].quant))
+    words = shlex.join((rows[0].model, next(iter(_fitting(rows)), rows[0]).quant))
     return say("plan.estimated_here" if is_guess else "plan.estimated", basis="; ".join(sources), words=words)
 
 
