@@ -6,18 +6,16 @@ A file may hold thousands of turns, and a pick times it with each candidate: all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import astuple, replace
 
 from ggbench.expect.sessions import Conversation, count_reread
 from ggbench.expect.speed import curve_at
 from ggbench.stats.intervals import Estimate, Expected, SpeedBasis
+from ggbench.stats.samples import Floats
 from ggbench.stats.speed_curve import Known, SessionTime, SpeedCurve, inverse
-
-Floats: TypeAlias = npt.NDArray[Any]
 
 
 class TurnTimes(NamedTuple):
@@ -69,10 +67,8 @@ def turn_times(
     takes the step in its middle, times its steps. No wait is shorter than a step, which reads the weights as well.
     """
     begins, turns = np.array(n_cached or session.depths), session.turns
-    ends, steps = (
-        np.add(session.depths, [turn.n_new for turn in turns]),
-        np.array([turn.n_steps for turn in turns]),
-    )
+    ends = np.add(session.depths, [turn.n_new for turn in turns])
+    steps = np.array([turn.n_steps for turn in turns])
     middles = ends + (steps + 1) // 2
     chosen = list(filter(None, (curve_at(curves, middle) for middle in middles.tolist())))
     if len(chosen) < len(turns):
@@ -104,13 +100,12 @@ def _points_of(known: Known) -> tuple[Floats, Floats]:
     return np.array(positions), np.array(list(map(astuple, values))).T
 
 
-@np.errstate(divide="ignore", invalid="ignore")  # of a single point, and of infinite ends
 def _along(positions: Floats, values: Floats, n: Floats) -> Floats:
     """Return what `interpolated()` does, at many positions."""
     above = np.clip(np.searchsorted(positions, n), 1, len(positions) - 1)
     before, after = values[:, above - 1], values[:, above]
-    share = (n - positions[above - 1]) / (positions[above] - positions[above - 1])
-    return _ordered(np.where(before == after, before, before + share * (after - before)))
+    share = (n - positions[above - 1]) / np.maximum(positions[above] - positions[above - 1], 1)
+    return _ordered(np.where(np.isinf(before + after), np.inf, before + share * (after - before)))
 
 
 def _ordered(found: Floats) -> Floats:

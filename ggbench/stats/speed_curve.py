@@ -171,7 +171,7 @@ def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
 
 
 def interpolated(known: Known, n: int) -> Estimate:
-    """Return the value at `n`, on the line through the two nearest points, or the last two."""
+    """Return the value at `n`, on the line through the two nearest points, or the last two; infinite if one is."""
     if len(known) == 1:
         return known[0][1]
     positions = [position for position, _ in known]
@@ -179,7 +179,7 @@ def interpolated(known: Known, n: int) -> Estimate:
     (n0, one), (n1, other) = known[above - 1], known[above]
     share = (n - n0) / (n1 - n0)
     value, low, high = (
-        before if before == after else before + share * (after - before)  # also if both are infinite
+        math.inf if math.inf in (before, after) else before + share * (after - before)
         for before, after in ((one.value, other.value), (one.low, other.low), (one.high, other.high))
     )
     return Estimate(value, min(low, value), max(high, value))

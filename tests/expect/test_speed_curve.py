@@ -169,6 +169,13 @@ def test_a_session_of_first_tokens_alone_takes_its_waits() -> None:
     assert found.tok_s.value == pytest.approx(1e3 / (20 + 2048 / 500))
 
 
+def test_an_end_that_is_unknown_at_one_position_is_unknown_beside_it() -> None:
+    wide, close = Estimate(20.0, 10.0, math.inf), Estimate(30.0, 25.0, 40.0)
+    curve = replace(_line(20.0, 500.0), step_ms=((1, wide), (10_000, close)))
+    assert curve.step_ms_at(4608).high == math.inf
+    assert _time(curve).answers_s.high == math.inf
+
+
 def test_noise_as_large_as_a_latency_leaves_a_speed_without_an_upper_end() -> None:
     found = _time(_line(20.0, 500.0, error=1.0))
     assert found.total_s is not None

@@ -182,8 +182,7 @@ def _workload(needs: Needs) -> str:
 
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:
     shown, needs = [row.candidate for row in pick.listed], pick.needs
-    times = [each.speed for each in shown if each.speed is not None]
-    speeds = [speed for each in times for speed in (each.tok_s, each.total_s) if speed is not None]
+    speeds = [one for each in shown if each.speed for one in (each.speed.tok_s, each.speed.total_s) if one]
     return [
         ("workload", _workload(needs)),
         *facts_of(MACHINE_FIGURES, budget),
