@@ -89,8 +89,10 @@ class FigureTable(DataTable[Text], Generic[Row]):
         columns = Table(self.figures, rows).columns(room) if rows else []
         self.clear(columns=True)
         for index, column in enumerate(columns):
-            header = column.header if index else " " * _MARKS + column.header
-            self.add_column(Text(header, justify="left" if column.is_text else "right"), key=str(index))
+            n_marks = 0 if index else _MARKS
+            header = Text(" " * n_marks + column.header, justify="left" if column.is_text else "right")
+            # which Textual would measure later, and keep lines that a dialog had drawn before that
+            self.add_column(header, width=n_marks + column.width, key=str(index))
         for index, (key, row) in enumerate(self.shown.items()):
             cells = [Text(f"{self.marks_of(row):{_MARKS}}{columns[0].texts[index]}", self.style_of(row))]
             for column in columns[1:]:
