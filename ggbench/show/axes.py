@@ -19,8 +19,6 @@ _UNSETTLED = 0.1
 """Share of the values with an error that the range ignores, counted from the first."""
 _WIDEST = 0.5
 """Share of a value up to which its error widens the range: of few chunks, an interval may be many times the value."""
-_PLACES = 32
-"""Number of medians of a dimmed curve."""
 _ROUNDING = 1e-9
 
 
@@ -73,29 +71,27 @@ def y_range(figure: LineChart, x: Axis) -> tuple[float, float]:
     tenth above the 99th percentile, or above twice the 90th, if that is lower.
 
     A single step of a second among thousands of 20 ms would flatten all others: it is drawn at the top instead; bars
-    are whole. Of values with an error, the first scatter most and are ignored, as are wide errors; of dimmed steps, all
-    but medians.
+    are whole. Of values with an error, the first scatter most and are ignored, as are wide errors. Dimmed curves are
+    cut.
     """
-    limits = [one.limit for one in figure.curves if one.limit is not None and not one.dimmed]
-    ranges = [_values_range(one, x) for one in figure.curves if len(one.y)]
-    ranges += [(each.ms(x.low), each.ms(x.high)) for each in limits]
+    shown = [one for one in figure.curves if len(one.y)]
+    shown = [one for one in shown if not one.dimmed] or shown
+    ranges = [_values_range(one) for one in shown]
+    ranges += [(one.limit.ms(x.low), one.limit.ms(x.high)) for one in shown if one.limit is not None]
     if not ranges:
         return 0.0, 1.0
     lows = [low for low, _ in ranges] + ([] if figure.y_low is None else [figure.y_low])
     return float(min(lows)), float(max(high for _, high in ranges))
 
 
-def _values_range(one: Curve, x: Axis) -> tuple[Any, Any]:
+def _values_range(one: Curve) -> tuple[Any, Any]:
     if one.error is not None:
         settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
         y = one.y[settled]
-        error = 0.0 if one.dimmed else np.minimum(one.error[settled], _WIDEST * np.abs(y))
+        error = np.minimum(one.error[settled], _WIDEST * np.abs(y))
         return (y - error).min(), (y + error).max()
     if one.has_bars:
         return one.y.min(), one.y.max()
-    if one.dimmed:
-        typical = rolling_median(one.x, one.y, np.linspace(x.low, x.high, _PLACES))
-        return typical.min(), typical.max()
     most, usual = (float(np.quantile(one.y, each, method="lower")) for each in (_QUANTILE, _USUAL))
     return one.y.min(), min(float(one.y.max()), min(most, _OUTLIER * usual) * _ROOM_ABOVE)
 

@@ -62,8 +62,9 @@ class Frame(Record):
         return int(self._dot_rows(np.clip(y, self.y.low, self.y.high))) // _DOTS_DOWN
 
     def values(self, curve: Curve) -> tuple[Integers | Floats, Floats]:
-        """Return the values of a curve between the axes; what is above them is at their top."""
-        inside = (curve.x >= self.x.low) & (curve.x <= self.x.high) & (curve.y >= self.y.low)
+        """Return the values of a curve between the axes; what is above them is at their top, or cut if dimmed."""
+        top = self.y.high if curve.dimmed else np.inf
+        inside = (curve.x >= self.x.low) & (curve.x <= self.x.high) & (curve.y >= self.y.low) & (curve.y <= top)
         return curve.x[inside], np.minimum(curve.y[inside], self.y.high)
 
     def cloud(self, curve: Curve) -> list[Cell]:

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from ggbench.show import letter
-from ggbench.show.axes import axes_of
+from ggbench.show.axes import axes_of, x_axis
 from ggbench.show.charts import LineChart
 from ggbench.show.plot import Ink, draw
 from ggbench.text import sanitize
@@ -57,12 +57,14 @@ class CurvesPlot(Widget, can_focus=True):
         self._ends: View = (0.0, 1.0)
 
     def show(self, figures: Sequence[LineChart]) -> None:
-        """Draw the chosen one of these figures; a zoom stays until another is drawn."""
-        before = self.figure.key
+        """Draw the chosen one of these figures; a zoom stays until another is drawn, or moves with the newest x."""
+        before, newest, view = self.figure.key, self._newest, self.view
         self.figures = tuple(figures)
+        if view is not None and view[1] == newest:
+            view = view[0] + self._newest - newest, self._newest
         keys = "+ - zoom · tab ← → move · 0 all"
         self.border_subtitle = key_links(f"v next · {keys}" if len(figures) > 1 else keys)
-        self._zoom_to(self.view if self.figure.key == before else None)
+        self._zoom_to(view if self.figure.key == before else None)
 
     def action_show_next(self) -> None:
         if self.figures:
@@ -74,10 +76,11 @@ class CurvesPlot(Widget, can_focus=True):
         self._zoom_to(None)
 
     def action_zoom(self, factor: float) -> None:
-        """Scale the x axis around its middle."""
-        low, high = self._ends
-        middle, half = (low + high) / 2, factor * (high - low) / 2
-        self._zoom_to((middle - half, middle + half))
+        """Scale the x axis around its middle or, while more is to come, up to the newest."""
+        low, high = self.view or self._ends
+        width = factor * (high - low)
+        end = (low + high + width) / 2 if self.figure.x_end is None else self._newest
+        self._zoom_to((end - width, end))
 
     def action_pan(self, share: float) -> None:
         low, high = self._ends
@@ -89,7 +92,8 @@ class CurvesPlot(Widget, can_focus=True):
         self.view, figure = view, self.figure
         shown = figure if view is None else _within(figure, *view)
         x, y = axes_of(shown, _TICKS)
-        self._ends = view or (x.low, x.high)
+        low, high = view or (x.low, x.high)
+        self._ends = max(low, x.low) if high == self._newest else low, high
         self._drawn = replace(figure, ends=(self._ends, (y.low, y.high)))
         title = figure.y_title
         steps = (one.y for one in shown.curves if one.error is None and not one.dimmed)
@@ -109,6 +113,11 @@ class CurvesPlot(Widget, can_focus=True):
             for part, ink in row:
                 text.append(part, self._style(ink))
         return text
+
+    @property
+    def _newest(self) -> float:
+        """The last x so far of the curves that are not dimmed."""
+        return x_axis([one for one in self.figure.curves if not one.dimmed], None).high
 
     @property
     def figure(self) -> LineChart:
@@ -145,4 +154,4 @@ def _within(figure: LineChart, low: float, high: float) -> LineChart:
         inside = (one.x >= low) & (one.x <= high)
         error = None if one.error is None else one.error[inside]
         curves.append(replace(one, x=one.x[inside], y=one.y[inside], error=error, limit=None))
-    return replace(figure, curves=tuple(curves))
+    return replace(figure, curves=tuple(curves), x_end=None)
