@@ -30,6 +30,7 @@ class LiveJob:
 
     def __init__(self, item_id: int, *, settings: Settings | None = None) -> None:
         self.item_id, self.settings = item_id, settings
+        self._decodes = () if settings is None else settings.decodes
         self.working: Working | None = None
         """The slow step in progress; None once the next one has started."""
         self.pace = Pace()
@@ -45,7 +46,7 @@ class LiveJob:
         self.began_s = 0.0
         """Clock at which that began."""
         self.n_total = 0
-        """Steps to time; 0 before the first."""
+        """Steps to decode; 0 before the first, and at the end."""
         self.observations: tuple[object, ...] = ()
         """Observations other than samples."""
         self._n_counted: int | None = None
@@ -71,12 +72,15 @@ class LiveJob:
                 self.observations = (*self.observations, record.observation)
             case Finished():
                 self.working, self.doing, self.pace = None, "", Pace()
+                self.n_total, self._n_counted = 0, None
                 self._result = record.run.decode
 
     def _work(self, record: Working) -> None:
-        self.working = record
         if record.text and not record.is_bytes and record.text != self.doing:
             self.doing, self.began_s = record.text, time.monotonic()
+        if record.stage == "prompt" and self._decodes:
+            return  # the steps are what is counted
+        self.working = record
         self._n_counted = None if record.total is None or record.is_bytes else round(record.total)
         if record.done is not None and record.total:
             self.pace.update(record.done, record.total)
@@ -104,8 +108,9 @@ class LiveJob:
         """
         positions, step_ns = self._samples()
         fit, end = self._line(positions, step_ns), self._last_position
-        if behind is not None and behind.end is not None and len(behind.positions):
-            end, kept = None, (positions >= behind.positions.min()) & (positions <= behind.end)
+        if behind is not None and len(behind.positions):
+            last = max(behind.end or 0, behind.positions.max())
+            end, kept = None, (positions >= behind.positions.min()) & (positions <= last)
             positions, step_ns = positions[kept], step_ns[kept]
         return PlottedRun(
             name=name,
@@ -121,11 +126,12 @@ class LiveJob:
 
     @property
     def _last_position(self) -> int | None:
-        """The last x of a figure of the whole job; None if unknown."""
-        decodes = () if self.settings is None else self.settings.decodes
-        if decodes and sum(n_gen for _, n_gen in decodes) == self.n_total:
-            return max(start + n_gen for start, n_gen in decodes)
-        return self._positions[0] - 1 + self.n_total if self.n_done else self._n_counted
+        """The last x of a figure of the whole job; None if unknown or at the end."""
+        if not self.n_done or not self.n_total:
+            return self._n_counted
+        if self._decodes:
+            return max(start + n_gen for start, n_gen in self._decodes)
+        return self._positions[0] - 1 + self.n_total
 
     def numbers(self) -> tuple[LineFit | None, LatencySummary | None]:
         """Compute the fit and the latency of all samples so far; for a finished decode, return the stored ones."""

@@ -312,6 +312,20 @@ def test_the_time_left_is_that_of_the_rest_at_the_rate_of_the_last_seconds() -> 
     assert latency_figure([live.plotted("q8_0")]).x_end == 1000
 
 
+def test_the_share_that_is_done_counts_what_follows_and_never_falls() -> None:
+    live = LiveJob(0, settings=DecodeSettings(600))
+    shares = []
+    for record in (
+        Working("prompt", 0.75, 1.0),
+        SamplesTimed("decode", 26, (10_000_000,) * 600, 600, 800),
+        Working("decode", 700, 800, "depth 372 again"),
+        Working("prompt", 0.5, 1.0),
+    ):
+        live.take(record)
+        shares.append(live.share)
+    assert shares == [None, 0.75, 0.875, 0.875]
+
+
 def test_an_earlier_run_is_drawn_as_far_as_the_new_one_goes() -> None:
     earlier, live = grown(1000), LiveJob(1)
     live.n_total = 200

@@ -63,12 +63,14 @@ class DecodeExperiment(Experiment):
         n_seqs = settings.n_seqs
         if n_seqs > 1 and (limit := session.limit(n_seqs)) is not None:
             session.recorder.observe(limit)
-        n_total = settings.n_gen * settings.repeat * (len(settings.depths) or 1)
+        again = _again(session, settings)
+        n_timed = settings.n_gen * settings.repeat * (len(settings.depths) or 1)
+        n_total = n_timed + sum(n_gen for _, n_gen in again)
         for workload, series in _steps(settings):
             ending = yield from session.run(workload, series, n_total=n_total)
             if not isinstance(ending, Completed):
                 return ending
-        return (yield from _time_again(session, settings))
+        return (yield from _time_again(session, again, n_total))
 
     def reduce(self, recording: Recording) -> DecodeResult:
         settings = recording.settings(DecodeSettings)
@@ -124,19 +126,23 @@ _AGAIN = f"{WARMUP}again/d"
 """Beginning of the series of windows timed after a run; their steps are not among the run's own."""
 
 
-def _time_again(session: Session, settings: DecodeSettings) -> Measuring[Ending]:
-    """Time windows at depths of the run again, in turns, to tell the context from the machine.
-
-    They fill the cache without a prompt. An engine that cannot do that, or fails at it, leaves the run as it is.
-    """
+def _again(session: Session, settings: DecodeSettings) -> list[tuple[int, int]]:
+    """Return depth and tokens of each window to time again; none if the engine cannot fill the cache by itself."""
     from ggbench.stats.linefit import again_windows
 
-    windows: list[tuple[int, int]] = []
-    if settings.n_seqs == 1 and not settings.depths and not session.setup.unsupported(DecodeAtDepth):
-        breaks = session.recorder.recording.head.subject.breaks
-        windows = again_windows(settings.n_prompt + 1, settings.n_gen, breaks)
+    if settings.n_seqs > 1 or settings.depths or session.setup.unsupported(DecodeAtDepth):
+        return []
+    breaks = session.recorder.recording.head.subject.breaks
+    return again_windows(settings.n_prompt + 1, settings.n_gen, breaks)
+
+
+def _time_again(session: Session, windows: Sequence[tuple[int, int]], n_total: int) -> Measuring[Ending]:
+    """Time windows at depths of the run again, in turns, to tell the context from the machine: the last of `n_total`
+    steps. If the engine fails at it, the run stays as it is.
+    """
     for number, (depth, n_gen) in enumerate(windows):
-        yield Working("decode", number, len(windows), say("decode.again", depth=depth))
+        n_done = n_total - (len(windows) - number) * n_gen
+        yield Working("decode", n_done, n_total, say("decode.again", depth=depth))
         series = f"{_AGAIN}{depth}/b1/r{number}"
         ending = yield from session.run(DecodeAtDepth(depth - 1, n_gen), series)
         if isinstance(ending, Cancelled):

@@ -30,7 +30,7 @@ from ggbench.tui.library import Selection
 from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.forms import FormDialog, FormField, option_fields, read_text, write_text
 from ggbench.tui.widgets.bars import key_links
-from ggbench.units import counted, format_bytes, format_count, format_duration
+from ggbench.units import counted, format_bytes, format_count, format_span
 
 if TYPE_CHECKING:
     from ggbench.models.catalog import Catalog
@@ -193,12 +193,12 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         return f"{sanitize(command)}\n{', '.join(notes)}"
 
     def _time_of(self, n_tokens: int) -> str:
-        """Return `, takes about 5:32` to decode tokens of each quant at its speed; empty if one is unknown."""
+        """Return `, takes about 5.5 min` to decode tokens of each quant at its speed; empty if one is unknown."""
         speeds = [row.candidate.tok_s for row in self._chosen.rows]
         if self._chosen.is_elsewhere or len(speeds) < len(self._chosen.selection[1]):
             return ""
         total_s = sum(n_tokens / speed.value if speed else math.nan for speed in speeds)
-        return "" if math.isnan(total_s) else f", takes about {format_duration(total_s)}"
+        return "" if math.isnan(total_s) else f", takes about {format_span(total_s)}"
 
     def action_reset(self) -> None:
         for field in self.fields:

@@ -143,8 +143,9 @@ def _progress_lines(live: LiveJob) -> Iterator[str]:
     if (share := live.share) is not None:
         full = round(share * _BAR_WIDTH)
         yield f"{'━' * full}{'╌' * (_BAR_WIDTH - full)} {share:>4.0%}"
-    if working is None and live.n_total:
-        yield f"{format_count(live.n_done)} of {format_count(live.n_total)} tokens"
+    if working is None and live.n_done:
+        of_all = f" of {format_count(live.n_total)}" if live.n_total else ""
+        yield f"{format_count(live.n_done)}{of_all} tokens"
     if working is not None and working.is_bytes and working.done is not None:
         yield f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
     if live.pace.left_s is not None:
