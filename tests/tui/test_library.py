@@ -386,6 +386,11 @@ def test_the_best_models_for_this_machine_are_first_and_renewed(
         ]
         line = tree(app).chosen
         assert line is not None and line.entry == best[0]
+        library = app.screen
+        assert isinstance(library, LibraryScreen)
+        library.library.forget()  # as of one that is not planned before it is opened
+        assert "╭─ why" in await see(app, pilot, "w")
+        await press(app, pilot, "escape", "left")
         await press(app, pilot, "enter")
         assert table(app).has_focus
         planner.best = ()
@@ -395,8 +400,6 @@ def test_the_best_models_for_this_machine_are_first_and_renewed(
         await press(app, pilot, "r")
         assert len(planner.best_asked) == n_asked + 1
         disk.append(local("small-0.6b", "q4_k_m"))
-        library = app.screen
-        assert isinstance(library, LibraryScreen)
         library.post_message(ModelsChanged())
         await settle(app, pilot)
         assert len(planner.best_asked) == n_asked + 2

@@ -151,6 +151,7 @@ class LibraryScreen(PlanScreen):
     def show_best(self, pick: Pick | None) -> None:
         self._best = pick
         self._left.show_best(best_models(pick) if pick is not None else ())
+        self._show_answer()
         self.show_status()
 
     @on(ModelsPane.ModelChosen)
@@ -186,7 +187,7 @@ class LibraryScreen(PlanScreen):
 
     def action_why(self) -> None:
         """Show the pick with what is behind it; its quant is at the cursor, for the keys that act on one."""
-        if self.library.pick is None:
+        if not (self.library.pick or self._best):
             return
         self._table.go_to(None if self.library.best is None else self.library.best.name)
         self._open(None)
@@ -203,21 +204,22 @@ class LibraryScreen(PlanScreen):
         self._planned = None
         self.remove_class("-open")
         self._show_answer()
-        self.set_focus(self._table)
+        self.set_focus(self._table if self.library.entry else self._left.models)
 
     def _show_answer(self) -> None:
-        """Show the plan of the opened quant, or else the pick with what is behind it; a wider terminal shows both."""
+        """Show the plan of the opened quant, or else the pick, if only of all models, with what is behind it; a wider
+        terminal shows both.
+        """
         library, budget, pane = self.library, self.budget, self._pane
+        pick = library.pick or self._best
         row = library.rows.get(self._planned or "")
         pane.border_title = "why" if row is None else Text(f"plan of {row.title}")
         if budget is None:
             return
         if row is not None:
             pane.show(self._plan_answer(row, budget))
-        elif library.pick is None:
-            pane.show(Answer(""))
         else:
-            pane.show(_behind(library.pick, budget))
+            pane.show(Answer("") if pick is None else _behind(pick, budget))
 
     def _plan_answer(self, row: QuantRow, budget: Budget) -> Answer:
         from ggbench.show.plan import plan_answer
