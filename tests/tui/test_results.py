@@ -312,6 +312,18 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
     look(steps, (100, 50))
 
 
+def test_a_table_has_whole_cells_as_soon_as_it_is_drawn(look: Look, filled: Path) -> None:
+    """A dialog over it may draw it before Textual measures its cells."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        table = runs_table(app)
+        table.draw()
+        assert "q4_k_m" in "".join(table.render_line(y).text for y in range(table.row_count + 1))
+        await pilot.pause()
+
+    look(steps, (120, 40))
+
+
 def test_repeated_runs_are_compared_by_their_means(look: Look, path: Path) -> None:
     with Store.open(path) as store:
         for quant, b_ms in (("q4_k_m", 10.0), ("q2_k", 10.4), ("q4_k_m", 10.1), ("q2_k", 10.6)):
@@ -325,7 +337,8 @@ def test_repeated_runs_are_compared_by_their_means(look: Look, path: Path) -> No
         assert "runs 3 with 4" in words
         await press(app, pilot, "b")
         question = str(app.screen.query_one(Label).content)
-        assert "Measure q4_k_m (run 3) and q2_k (run 4) again in 4 turns?" in question
+        assert "Measure q4_k_m (run 3) and q2_k (run 4) again in 4 turns (about 0 s)? Then" in question
+        assert "other programs used" not in question
 
     look(steps, (120, 50))
 

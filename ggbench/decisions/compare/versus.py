@@ -172,7 +172,7 @@ def _timed(metric: Metric, runs: Column) -> list[_Timed]:
     """Return the positive values of the runs whose times are known."""
     found = []
     for each in runs:
-        span, value = _span(each), metric.value(each)
+        span, value = time_span(each), metric.value(each)
         if span is not None and value is not None and value > 0:
             found.append(_Timed(span[0], each.run_id or 0, span[1], value))
     return found
@@ -191,7 +191,7 @@ def _ratios_in_turns(one: Sequence[_Timed], other: Sequence[_Timed], longest: ti
     return ratios
 
 
-def _span(run: Run) -> tuple[datetime, datetime] | None:
+def time_span(run: Run) -> tuple[datetime, datetime] | None:
     """Return the start and the end of a run; None if one is unknown or damaged, or another program's."""
     start, end = utc_text(run.head.started_at), utc_text(run.finished_at or "")
     if run.is_imported or not start or not end:
@@ -203,6 +203,6 @@ def _longest_gap(columns: Sequence[Column]) -> timedelta:
     """Return what may lie between the two of a turn: a run of each other column, and the loading of every model, which
     is shorter than the timeout.
     """
-    spans = filter(None, (_span(each) for column in columns for each in column))
+    spans = filter(None, (time_span(each) for column in columns for each in column))
     longest = max((end - start for start, end in spans), default=timedelta())
     return len(columns) * (longest + timedelta(seconds=DEFAULT_TIMEOUT_S))

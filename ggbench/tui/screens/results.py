@@ -21,9 +21,11 @@ from textual.widgets import Input, Static
 
 from ggbench.decisions.compare.comparison import Comparison, columns_of, compare
 from ggbench.decisions.compare.show import comparison_answer
+from ggbench.decisions.compare.versus import time_span
 from ggbench.errors import GgbenchError, UnknownName
 from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.experiment import Job
+from ggbench.runs.run import Run, others_text
 from ggbench.runs.store.runs import RUNNING
 from ggbench.show.answer import Answer
 from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
@@ -38,7 +40,7 @@ from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage, TopLine, key_links
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
-from ggbench.units import counted
+from ggbench.units import counted, format_span
 
 
 class OpenedRuns(Vertical):
@@ -220,14 +222,14 @@ class ResultsScreen(TaskScreen):
         def show(read: tuple[Sequence[ListedRun], Sequence[str]]) -> None:
             (runs, notices), table = read, self._table
             self._has_read = True
-            marks = set(table.marks)
+            marks: set[int | None] = {*table.marks}
             for item in host_of(self).run_queue.items if self._repeated else ():
-                if item.run_id is not None and item.id in self._repeated:
+                if item.state.is_over and item.id in self._repeated:
                     self._repeated.remove(item.id)
                     marks.add(item.run_id)
             table.runs = by_model(runs)
             self._show()
-            table.mark(marks & {run.run_id for run in runs})
+            table.mark({run.run_id for run in runs} & marks)
             if notices:
                 self.status.show(*notices)
 
@@ -293,10 +295,8 @@ class ResultsScreen(TaskScreen):
         if not runs:
             self.status.show("Only a run whose speed was measured here can be measured again.")
             return
-        names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
-        question = f"Measure {names} again in {counted(times, 'turn')}? Then 3 and c compare them."
         self.app.push_screen(
-            ConfirmScreen(question, "Measure", is_harmless=True),
+            ConfirmScreen(_question(runs, times), "Measure", is_harmless=True),
             lambda confirmed: self.perform("repeat", find, start) if confirmed else None,
         )
 
@@ -337,3 +337,13 @@ class ResultsScreen(TaskScreen):
         if self._table.runs:
             return f"No run matches “{sanitize(words)}”; esc clears the filter."
         return say("tui.no_runs") if self._has_read else "Reading the results…"
+
+
+def _question(runs: Sequence[Run], times: int) -> str:
+    """Ask whether to measure runs again, with the time that they took, and whether that would be disturbed again."""
+    names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
+    spans = filter(None, map(time_span, runs))
+    took = format_span(times * sum((end - start).total_seconds() for start, end in spans))
+    question = f"Measure {names} again in {counted(times, 'turn')} (about {took})? Then 3 and c compare them."
+    busy = others_text(*(run.others_share for run in runs))
+    return f"{question} {say('tui.others', others=busy)}" if busy else question
