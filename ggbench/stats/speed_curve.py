@@ -145,8 +145,10 @@ def measured_curve(
     if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
         rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
     elif limit is not None:
-        known = (each for each in depths if _level(each) is not None)
-        rates = rates_of_window(limit, max(known, key=lambda each: each.n_depth))
+        # without a line nothing separates weights and cache: both at the rate in the deepest window's middle
+        last = max((each for each in depths if _level(each) is not None), key=lambda each: each.n_depth)
+        middle_ms = limit.line.ms(last.n_depth + last.n_gen // 2 + 1)
+        rates = (limit.bandwidth_bytes_per_s * middle_ms * last.tok_s / 1e3,) * 2
     return SpeedCurve(
         "measured",
         f"run {run_id}",
@@ -304,9 +306,3 @@ def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None
     if w_tokens_per_ms is None or limit.w_tokens_per_ms is None:
         return weights, weights
     return weights, limit.bandwidth_bytes_per_s * w_tokens_per_ms / limit.w_tokens_per_ms
-
-
-def rates_of_window(limit: DecodeLimit, window: DepthSpeed) -> tuple[float, float]:
-    """Return the bytes/s at which a window reads weights and KV cache, without a line that separates them: equal."""
-    n_before = window.n_depth + window.n_gen // 2
-    return (limit.bandwidth_bytes_per_s * limit.line.ms(n_before + 1) * window.tok_s / 1e3,) * 2

@@ -126,7 +126,7 @@ def _overrides(text: str) -> tuple[str, ...]:
     if n_steps > _MOST_STEPS or re.search(r"\)[*+{]", text):
         raise UsageError(
             f"the patterns {shorten(text, 60)!r} take too long to match",
-            "repeat no group, and at most four things in a pattern",
+            "repeat no group, and at most three things in a pattern",
         )
     return overrides
 
