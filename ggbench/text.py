@@ -15,7 +15,7 @@ _DROPPED = {"Cc", "Cf", "Cs", "Cn"}
 
 
 _USERINFO = re.compile(r"(?<=\w\w)(:/{1,2})[^/\s]+@")
-"""Of a URL, also where a path has made one slash of two."""
+"""The user and password of a URL, also where a path has made one slash of two."""
 
 
 def sanitize(text: str) -> str:

@@ -221,9 +221,7 @@ class GgbenchApp(App[None]):
         return popped
 
     async def on_event(self, event: events.Event) -> None:
-        """Hand over a key once the one before it was handled: of keys typed in a burst, each belongs to what is shown
-        by then.
-        """
+        """Hand over a key once the one before it was handled: of a burst, each belongs to what is shown by then."""
         if not isinstance(event, events.Key) or event.is_forwarded:
             await super().on_event(event)
             return

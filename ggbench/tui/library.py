@@ -95,9 +95,7 @@ class Library:
         return PickRequest(self.all_needs, budget, options, caches_of(types, options))
 
     def choose(self, entry: ModelEntry | None, *, is_planning: bool) -> bool:
-        """Choose a model; return False if the same quants of it are planned already, or being planned, even if it was
-        in another section then.
-        """
+        """Choose a model; return False if its same quants are planned or being planned, even in another section."""
         before, self.entry = self.entry, entry
         same = [(each.model, each.quants) for each in (before, entry) if each is not None]
         if len(same) > 1 and same[0] == same[1] and (self.rows or is_planning):

@@ -160,9 +160,7 @@ def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:
 
 
 def named_repo(text: str) -> ModelEntry | None:
-    """Return the repo named by the text, `org/name` or its URL, as the command line reads it; None for other text and
-    for a path.
-    """
+    """Return the repo that the text names, `org/name` or its URL, as the command line does; None for other text."""
     if "/" not in text or typed_path(text) is not None:
         return None
     try:

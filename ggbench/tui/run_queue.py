@@ -20,15 +20,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
-from ggbench.runs.progress import (
-    Finished,
-    ModelReady,
-    PointMeasured,
-    Progress,
-    SamplesTimed,
-    Stage,
-    Working,
-)
+from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
 from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store

@@ -218,12 +218,12 @@ def test_what_leaves_little_says_how_to_have_more() -> None:
         assert [key for key in keys(pick) if "little" in key] == reminders
 
 
-def test_at_most_four_rows_and_three_notes_are_in_front() -> None:
+def test_four_rows_one_more_for_a_named_quant_and_three_notes_are_in_front() -> None:
     pick = recommend(_candidates(), Needs(known_sessions()["chat"], tok_s=15, max_loss=0.05))
     many = replace(pick, listed=tuple(Listed("faster", each) for each in pick.candidates))
     answer = pick_answer(many, BUDGET, None)
     (table,) = answer.parts
-    assert isinstance(table, Table) and len(table.rows) == 4
+    assert isinstance(table, Table) and len(table.rows) == 5
     noted = RunCommands("llama-server", notes=("a", "b", "c", "d"))
     assert len(pick_answer(many, BUDGET, noted).front.notes) == 3
 

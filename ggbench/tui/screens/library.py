@@ -207,9 +207,7 @@ class LibraryScreen(PlanScreen):
         self.set_focus(self._table if self.library.entry else self._left.models)
 
     def _show_answer(self) -> None:
-        """Show the plan of the opened quant, or else the pick, if only of all models, with what is behind it; a wider
-        terminal shows both.
-        """
+        """Show the plan of the opened quant, or else why a pick; a wider terminal shows both."""
         library, budget, pane = self.library, self.budget, self._pane
         pick = library.pick or self._best
         row = library.rows.get(self._planned or "")

@@ -82,9 +82,7 @@ _MODES = {"library": "1 Library", "run": "2 Run", "results": "3 Results"}
 
 
 class TopLine(Widget):
-    """`ggbench  1 Library  2 Run  3 Results`, and at the right what is at work and the machine. A click on a screen's
-    name shows it.
-    """
+    """`ggbench  1 Library  2 Run  3 Results`, each to be clicked, and at the right what is at work and the machine."""
 
     ALLOW_SELECT = False
 

@@ -85,9 +85,7 @@ class ModelTree(Tree[ListLine]):
         self.go_to(key)
 
     def go_to(self, key: str) -> None:
-        """Move the cursor to a line, above which all is unfolded; if it is gone, to the first model or, if that is
-        folded, the first line.
-        """
+        """Move the cursor to a line, unfolding what holds it; if it is gone, to the first model or first line."""
         wanted = self.lines.get(key)
         parent = None if wanted is None else wanted.parent
         while parent is not None and parent is not self.root:

@@ -120,9 +120,7 @@ _MOST_DETAILS = 3
 
 
 def number_lines(live: LiveJob, item: QueueItem) -> list[str]:
-    """Return the state of the job, in lines of up to 30 characters: its progress, speed, W and B, and the machine while
-    it runs.
-    """
+    """Return the state of the job, in lines of up to 30 characters: progress, speed, W and B, and the machine."""
     presenter, state = presenter_of(item.kind), item.state
     lines = [state.value, *_progress_lines(live)]
     if presenter.has_line:

@@ -105,9 +105,7 @@ class FigureTable(DataTable[Text], Generic[Row]):
 
 
 class QuantsTable(FigureTable["QuantRow"]):
-    """Rows keep their place until the pick is made. The cursor follows the pick, or what comes nearest, until it is
-    moved, and then keeps its quant.
-    """
+    """Rows keep their place until the pick is made. The cursor follows the pick until it is moved, then its quant."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Plan", tooltip="Show the plan of the quant"),
