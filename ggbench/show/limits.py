@@ -132,7 +132,7 @@ def _verdict(model: str, hardware: Hardware, rows: Sequence[SchemeLimits]) -> st
 
 
 def _shown(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:
-    """Return the figures, without those of a break if there is none."""
+    """Return the figures to show; those of a break only if a scheme has one."""
     if any(row.line and row.line.breaks for row in rows):
         return [*SCHEME_FIGURES]
     return [figure for figure in SCHEME_FIGURES if figure.key not in ("w_before", "w_break")]

@@ -388,7 +388,7 @@ def test_the_best_models_for_this_machine_are_first_and_renewed(
         assert line is not None and line.entry == best[0]
         library = app.screen
         assert isinstance(library, LibraryScreen)
-        library.library.forget()  # as of one that is not planned before it is opened
+        library.library.forget()  # so that no plan is there before it is opened
         assert "╭─ why" in await see(app, pilot, "w")
         await press(app, pilot, "escape", "left")
         await press(app, pilot, "enter")
