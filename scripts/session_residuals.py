@@ -1,24 +1,25 @@
 """Sessions beside what is predicted from this machine's own decodes and prompts.
 
-ggbench's own llama.cpp decodes at depths and reads prompts of several lengths, in turns; then each engine takes the
-session twice. `within` is the share of the first one's waits and answers in the intervals predicted, `again` that of
-the second within 10 % of the first: where a machine does not repeat itself, no prediction can. Exit code 1 where the
-sum or the last wait is off by more than 15 %, or fewer than 90 % are within.
+In each round ggbench's own llama.cpp decodes at depths and reads prompts of several lengths, and each engine takes the
+session; a figure is the median over the rounds, an interval that of the median round. `within` is the share of waits
+and answers in the intervals predicted, `apart` the largest ratio of a sum to the same in another round: what a machine
+does not repeat, no prediction can meet. Exit code 1 where the sum or the last wait is off by more than 15 %, or fewer
+than 90 % are within.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
 from ggbench.commands.measure_options import run_by
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.session_cache import cached_tokens
-from ggbench.expect.session_time import TurnTimes, turn_times
+from ggbench.expect.session_time import turn_times
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.experiments.session.record import SessionResult, SessionSettings
@@ -30,10 +31,10 @@ from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run, Settings
 from ggbench.runs.session import RunContext, run_context
 from ggbench.show.names import quant_name
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.samples import Floats
 from ggbench.stats.speed_curve import SpeedCurve
 
-AIM, WITHIN, ALIKE = 0.15, 0.9, 0.1
+AIM, WITHIN = 0.15, 0.9
 
 
 def main() -> int:
@@ -43,64 +44,60 @@ def main() -> int:
     parser.add_argument("--engine", action="append", default=[], help="as --engine of ggbench session")
     parser.add_argument("--workload", default="chat")
     parser.add_argument("--turns", type=int)
+    parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     settings = SessionSettings(asked.workload, asked.turns)
-    print("| model | engine | sum | predicted | last wait | predicted | within | again |")
+    print("| model | engine | sum | predicted | last wait | predicted | within | apart |")
     print("|---|---|---:|---:|---:|---:|---:|---:|")
     is_good, context = True, run_context(None, needs_bandwidth=False)
     for model in asked.models:
         target = resolve_one(parse_model(model))
         file = materialize(target, lambda done, total: None)
-        curve = _curve(context, target, settings)
-        for engine in asked.engine or ["llama"]:
-            setup = run_by(engine, LlamaConfig())
-            n_cached = cached_tokens(settings.session, file, setup)
-            predicted = turn_times([curve], settings.session, n_cached)
-            assert predicted is not None
-            is_good &= _compare([_run(context, target, setup, settings) for _ in range(2)], predicted)
+        setups = [run_by(engine, LlamaConfig()) for engine in asked.engine or ["llama"]]
+        predicted: list[list[Floats]] = [[] for _ in setups]
+        taken: list[list[Run]] = [[] for _ in setups]
+        for _ in range(asked.rounds):
+            curve = _curve(context, target, settings)
+            for setup, times, runs in zip(setups, predicted, taken, strict=True):
+                found = turn_times([curve], settings.session, cached_tokens(settings.session, file, setup))
+                assert found is not None and found.waits_s is not None
+                times.append(np.hstack([found.waits_s, found.answers_s]))
+                runs.append(_run(context, target, setup, settings))
+        for runs, times in zip(taken, predicted, strict=True):
+            is_good &= _compare(runs, times)
     return 0 if is_good else 1
 
 
-def _compare(runs: Sequence[Run], predicted: TurnTimes) -> bool:
-    """Print the row of a session that was taken twice, and return whether the first is as good as it should be."""
-    assert predicted.waits_s is not None
-    waits, answers = (
-        [Estimate(*ends) for ends in each.T.tolist()] for each in (predicted.waits_s, predicted.answers_s)
-    )
-    expected = [*waits, *answers]
-    first, second = (_measured(run) for run in runs)
-    (measured_s, last_s), total_s = first, sum(each.value for each in expected)
-    within = _share(each.low <= s <= each.high for each, s in zip(expected, measured_s, strict=True))
-    again = _share(abs(s / before - 1) <= ALIKE for before, s in zip(measured_s, second[0], strict=True))
+def _compare(runs: Sequence[Run], predicted: Sequence[Floats]) -> bool:
+    """Print the row of a session, and return whether it took what was predicted."""
+    rounds = np.array(list(map(_measured, runs)))
+    measured, (expected, low, high) = np.median(rounds, axis=0), np.median(predicted, axis=0)
+    last = len(measured) // 2 - 1
+    within, sums = np.mean((low <= measured) & (measured <= high)), rounds.sum(axis=1)
     print(
-        f"| {quant_name(runs[0].subject)} | {runs[0].setup.program} | {sum(measured_s):.1f} s | {total_s:.1f} s "
-        f"| {last_s:.2f}, {second[1]:.2f} s | {waits[-1].value:.2f} s | {within:.0%} | {again:.0%} |",
+        f"| {quant_name(runs[0].subject)} | {runs[0].setup.program} | {measured.sum():.1f} s | {expected.sum():.1f} s "
+        f"| {measured[last]:.2f} s | {expected[last]:.2f} s | {within:.0%} | {sums.max() / sums.min():.2f} |",
         flush=True,
     )
-    for each, s in zip(expected, measured_s, strict=True):
-        print(f"{s:.2f} s, predicted {each.value:.2f} ({each.low:.2f}–{each.high:.2f})", file=sys.stderr)
-    errors = total_s / sum(measured_s) - 1, waits[-1].value / last_s - 1
+    for each in zip(measured, expected, low, high, rounds.T, strict=True):
+        print("{:.2f} s, predicted {:.2f} ({:.2f}–{:.2f}); {}".format(*each), file=sys.stderr)
+    errors = expected.sum() / measured.sum() - 1, expected[last] / measured[last] - 1
     return max(map(abs, errors)) <= AIM and within >= WITHIN
 
 
-def _measured(run: Run) -> tuple[list[float], float]:
-    """Return the seconds of each wait and of each answer, and of the last wait."""
+def _measured(run: Run) -> list[float]:
+    """Return the seconds of each wait and then of each answer."""
     found = run.result
     assert isinstance(found, SessionResult)
-    waits = [turn.wait_ns / 1e9 for turn in found.turns]
-    return [*waits, *(turn.answer_ns / 1e9 for turn in found.turns)], waits[-1]
-
-
-def _share(held: Iterable[bool]) -> float:
-    return statistics.fmean(map(float, held))
+    return [turn.wait_ns / 1e9 for turn in found.turns] + [turn.answer_ns / 1e9 for turn in found.turns]
 
 
 def _curve(context: RunContext, target: Target, settings: SessionSettings) -> SpeedCurve:
     """Return what a decode at depths and prompts show, up to the session's length."""
     end, setup = settings.n_ctx_needed, LlamaConfig()
-    places = sorted({min(512, end // 2), end // 4, end // 2, end - 64})
-    decode = _run(context, target, setup, DecodeSettings(64, depths=tuple(places), repeat=4))
-    prompts = _run(context, target, setup, PrefillSettings(tuple(places), 8))
+    places = (end // 4, end // 2, end - 64)
+    decode = _run(context, target, setup, DecodeSettings(64, depths=places, repeat=2))
+    prompts = _run(context, target, setup, PrefillSettings(places, 3))
     found, read = (experiment_of(run.head.kind).speed_of(run) for run in (decode, prompts))
     assert found is not None and read is not None
     return replace(found, prefill_ms=read.prefill_ms)
