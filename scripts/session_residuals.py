@@ -82,7 +82,7 @@ def _compare(runs: Sequence[Run], predicted: Sequence[Floats]) -> bool:
     for each in zip(measured, expected, low, high, rounds.T, strict=True):
         print("{:.2f} s, predicted {:.2f} ({:.2f}–{:.2f}); {}".format(*each), file=sys.stderr)
     errors = expected.sum() / measured.sum() - 1, expected[last] / measured[last] - 1
-    return max(map(abs, errors)) <= AIM and within >= WITHIN
+    return bool(max(map(abs, errors)) <= AIM and within >= WITHIN)
 
 
 def _measured(run: Run) -> list[float]:
