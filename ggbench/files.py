@@ -188,10 +188,10 @@ def _in_place(path: Path) -> Path | int | None:
 
 
 def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
-    """Write a file under the first free name of `stem`, `stem-2`, ... and return it. Raises like `disk_errors`."""
+    """Write a file under the first free name of `stem`, `stem.2`, ... and return it. Raises like `disk_errors`."""
     with _written_aside(folder / stem, [content]) as aside:
         for number in itertools.count(1):
-            target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
+            target = folder / f"{stem}{'' if number == 1 else f'.{number}'}{suffix}"
             with contextlib.suppress(FileExistsError):
                 take_free_name(aside, target)
                 return target

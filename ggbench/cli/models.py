@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     cls=DocumentedCommand,
     examples="""
     ggbench models qwen3.6
-    ggbench models ~/models
+    ggbench models ~/gguf
     ggbench models Qwen/Qwen2.5-7B-Instruct-GGUF
     """,
 )
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 def command(words: tuple[str, ...], search: str | None, hub: HubOptions, output: Output) -> None:
     """List the GGUF files on this disk, and the models of the catalog.
 
-    With WORDs, list only names that contain all of them; with a FOLDER, e.g. ~/models, the files in and below it; with
+    With WORDs, list only names that contain all of them; with a FOLDER, e.g. ~/gguf, the files in and below it; with
     ORG/NAME, also org/name@revision, those of a Hub repo.
 
-    The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
-    the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
-    config folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml. It overrides the
-    shipped catalog model by model and key by key.
+    ~/models and the folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file
+    is listed with the MODEL and QUANT that select it. To add models to the catalog, or override some, write a
+    models.toml in the config folder (~/.config/ggbench on Linux), in the format explained in ggbench's own
+    models.toml. It overrides the shipped catalog model by model and key by key.
     """
     from ggbench.models.reference import looks_like_path
 

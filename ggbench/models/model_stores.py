@@ -1,4 +1,4 @@
-"""The folders where programs store GGUF files: Hugging Face, llama.cpp, LM Studio, Ollama, and ggbench's twins.
+"""The folders of GGUF files: ~/models, and those of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins.
 
 Each program has moved its folder at least once and left files behind, so old and new locations are searched. Ollama
 has a manifest for each `name:tag`, which refers to blobs by digest. Manifests are untrusted: only valid digests are
@@ -76,6 +76,7 @@ def _candidates(home: Path) -> Iterator[ModelStore]:
         yield ModelStore("Ollama", ollama, "ollama")
     for root in (home / ".ollama/models", *map(Path, SYSTEM_OLLAMA)):
         yield ModelStore("Ollama", root, "ollama")
+    yield ModelStore("folder", home / "models", "folder")
 
 
 def _lm_studio_folders(home: Path) -> Iterator[Path]:

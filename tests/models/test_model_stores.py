@@ -37,6 +37,7 @@ def test_default_folders_of_every_program(tmp_path: Path) -> None:
         tmp_path / ".lmstudio/models": ("LM Studio", "folder"),
         tmp_path / ".cache/lm-studio/models": ("LM Studio", "folder"),
         tmp_path / ".ollama/models": ("Ollama", "ollama"),
+        tmp_path / "models": ("folder", "folder"),
     }
     assert found({"HOME": str(tmp_path)}) == {}
     make(*usual)

@@ -48,7 +48,7 @@ def test_a_report_is_saved_under_a_new_name(runs: list[SavedRun], folder: Path) 
     before = page.read_text()
     assert before.startswith("<!DOCTYPE html>")
     assert save_report(runs[:1], folder).name == "ggbench-run-1.html"
-    assert save_report(runs, folder).name == "ggbench-runs-1-4-2.html"
+    assert save_report(runs, folder).name == "ggbench-runs-1-4.2.html"
     assert page.read_text() == before
 
 
