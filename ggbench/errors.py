@@ -44,6 +44,11 @@ class GgbenchError(Exception):
         super().__init__(message)
         self.message, self.hint = message, hint
 
+    @property
+    def line(self) -> str:
+        """What happened and what to do next."""
+        return "; ".join(filter(None, (self.message, self.hint)))
+
 
 class UsageError(GgbenchError):
     exit_code = ExitCode.USAGE

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias
 
-from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as Grid
@@ -180,11 +179,6 @@ class Answer(Record):
         blocks.append("\n".join(f"- {markdown_escaped(note)}" for note in self._front_notes))
         blocks += [_markdown(part) for part in (self._behind if why else ()) if part]
         return "\n\n".join(filter(None, blocks))
-
-    @property
-    def front(self) -> Answer:
-        """The answer without what is behind it."""
-        return replace(self, notes=self._front_notes, why=())
 
     @property
     def _front_notes(self) -> Sequence[str]:

@@ -61,7 +61,6 @@ def test_the_fourth_note_is_behind_the_answer() -> None:
     answer = Answer("", notes=["one", "", "two", "three", "four"])
     assert printed(answer) == ["one", "two", "three"]
     assert printed(answer, why=True) == ["one", "two", "three", "", "four"]
-    assert printed(answer.front) == ["one", "two", "three"]
     assert answer.markdown(why=True) == "- one\n- two\n- three\n\nfour"
 
 

@@ -403,4 +403,4 @@ def test_a_speed_of_which_only_a_bound_is_shown_has_no_ratio() -> None:
 def test_bounds_of_all_runs_are_behind_the_answer() -> None:
     bounds: dict[str, Any] = {"w": (None, (1234.0, None)), "b": (None, (0.0, 20.0))}
     answer = comparison_answer(compare_quants([row(**bounds), row(**bounds)]))
-    assert "> 1234" not in answer.front.markdown() and "\\> 1234" in answer.markdown(why=True)
+    assert "> 1234" not in answer.markdown() and "\\> 1234" in answer.markdown(why=True)

@@ -225,7 +225,7 @@ def test_four_rows_one_more_for_a_named_quant_and_three_notes_are_in_front() -> 
     (table,) = answer.parts
     assert isinstance(table, Table) and len(table.rows) == 5
     noted = RunCommands("llama-server", notes=("a", "b", "c", "d"))
-    assert len(pick_answer(many, BUDGET, noted).front.notes) == 3
+    assert pick_answer(many, BUDGET, noted).markdown().count("\n- ") == 3
 
 
 @pytest.mark.parametrize(
