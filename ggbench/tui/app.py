@@ -64,6 +64,7 @@ class GgbenchApp(App[None]):
     TITLE = "ggbench"
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = "library"
+    NOTIFICATION_TIMEOUT: ClassVar[float] = 8.0
     AUTO_FOCUS = ""
     """Each screen sets the focus itself, as Textual would choose the filter, the first widget."""
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -156,9 +156,12 @@ class PlotScreen(Screen[None]):
     """Passes the keys of a plot on to it, whatever has the focus."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "plot('show_next')", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("+", "plot('zoom(0.8)')", "Zoom in"),
         Binding("-", "plot('zoom(1.25)')", "Zoom out"),
         Binding("0", "plot('show_all')", "Show all"),
+        Binding("left", "plot('pan(-0.05)')", "Pan left"),
+        Binding("right", "plot('pan(0.05)')", "Pan right"),
     ]
 
     async def action_plot(self, action: str) -> None:
@@ -166,7 +169,7 @@ class PlotScreen(Screen[None]):
             await plot.run_action(action)
 
 
-class TaskScreen(PlotScreen):
+class TaskScreen(Screen[None]):
     """Runs slow tasks in threads, by name: a newer one replaces the older, whose further results are dropped."""
 
     def __init__(self) -> None:

@@ -65,14 +65,9 @@ class Library:
         self._on_disk: Collection[tuple[str, str]] = frozenset()
 
     @property
-    def setup(self) -> LlamaConfig:
-        """The options, with the context of the needs if they name one."""
-        return replace(self.options, n_ctx=self.needs.given_n_ctx or self.options.n_ctx)
-
-    @property
     def all_needs(self) -> Needs:
         """The needs, with the context of the options if they name none, and turns that fit it."""
-        return replace(self.needs, given_n_ctx=self.setup.n_ctx)
+        return replace(self.needs, given_n_ctx=self.needs.given_n_ctx or self.options.n_ctx)
 
     @property
     def best(self) -> QuantRow | None:
@@ -138,8 +133,8 @@ class Library:
         """Return the setup in which quants are measured: one as it is shown, several with the options."""
         row = self.rows.get(names[0])
         if len(names) > 1 or row is None or row.plan.setup is None:
-            return self.setup
-        return replace(row.candidate.setup, n_ctx=self.setup.n_ctx)
+            return self.options
+        return replace(row.candidate.setup, n_ctx=self.options.n_ctx)
 
     def listed(self) -> list[QuantRow]:
         """Return the quants to show, with labels if several share a quant."""

@@ -67,7 +67,7 @@ class LiveJob:
                 self.memory, self.limit, self.working, self.pace = record.memory, record.limit, None, Pace()
             case PointMeasured():
                 self.doing = ""
-                if record.text:
+                if record.text and not self._decodes:  # of a decode, prompts
                     self.points = (*self.points, record.text)
                 self.observations = (*self.observations, record.observation)
             case Finished():

@@ -136,8 +136,7 @@ class WorkQueue(Generic[Item]):
             try:
                 self._work_on(item)
             except GgbenchError as error:
-                reason = "; ".join(filter(None, (error.message, error.hint)))
-                self._update(item.id, state=WorkState.FAILED, reason=reason)
+                self._update(item.id, state=WorkState.FAILED, reason=error.line)
             except Exception as error:  # a bug must neither end the queue nor go unnoticed
                 self._update(item.id, state=WorkState.FAILED, reason=f"unexpected: {error!r}")
 

@@ -55,15 +55,15 @@ SHOWN = {
     "library": {
         "": "w=w why, e=e needs, o=o options, g=g GPU, y=y copy, b=b measure, p=p pull, space=␣ mark, enter=⏎ plan,"
         " question_mark=? help, tab=tab next, slash=/ filter, ctrl+p=^p all, q=q quit",
-        "w": "escape=esc back, y=y copy",
+        "w": "w=w more, escape=esc back, y=y copy",
         "e": "enter=⏎ apply, left=← →, right=→ change, ctrl+r=^r defaults, escape=esc close",
         "b": "enter=⏎ start, up=↑ what, escape=esc close",
         "question_mark": "escape=esc close",
     },
     "results": {
-        "": "enter=⏎ open, space=␣ mark, c=c compare, b=b again, s=s report, d=d delete",
-        "enter": "w=w why, b=b again, s=s report, y=y copy, escape=esc back, "
-        "plus=+ -, minus=- zoom, tab=tab, right=→ move, 0=0 all",
+        "": "enter=⏎ open, space=␣ mark, c=c compare, b=b again, s=s report, S=S export, d=d delete",
+        "enter": "w=w more, b=b again, s=s report, y=y copy, escape=esc back, "
+        "plus=+ -, minus=- zoom, left=← →, right=→ move, 0=0 all",
         "d": "enter=⏎ choose, left=← →, right=→ change",
     },
 }

@@ -286,3 +286,13 @@ def test_keys_typed_in_a_burst_go_where_they_belong(
         assert isinstance(app.focused, Input) and app.focused.value == "x1"
 
     drive(here(), steps)
+
+
+def test_a_session_is_that_of_the_needs(here: Callable[[], App], drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        await ask(app, pilot, "session")
+        assert app.screen.query_one("#workload", Input).value == "chat"
+        await press(app, pilot, "escape", "e", "right", "enter")
+        assert "--workload coding" in in_dialog(await ask(app, pilot, "session"))
+
+    drive(here(), steps)

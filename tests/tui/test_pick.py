@@ -70,7 +70,7 @@ def test_the_pick_and_its_command_are_on_top_and_what_is_behind_them_a_key_away(
     async def steps(app: App, pilot: Page) -> None:
         await pilot.resize_terminal(200, 50)
         await settle(app, pilot)
-        assert "chat: 13 turns, 6,713 tokens" in words_of(app)
+        assert "In a chat session it answers at" in words_of(app)
         await pilot.resize_terminal(140, 34)
         await settle(app, pilot)
         words = words_of(app)
@@ -81,7 +81,8 @@ def test_the_pick_and_its_command_are_on_top_and_what_is_behind_them_a_key_away(
         )  # which `y` copies
         await press(app, pilot, "end")
         why = await see(app, pilot, "w")
-        assert pane(app) == "why" and "chat: 13 turns, 6,713 tokens" in why
+        assert pane(app) == "why" and "In a chat session it answers at" in why and "13 turns" not in why
+        assert "chat: 13 turns, 6,713 tokens" in await see(app, pilot, "w")
         assert why.count(run) == 1
         assert "Docker" in await see(app, pilot, "y")
         await press(app, pilot, "enter")
@@ -105,7 +106,7 @@ def test_enter_shows_the_plan_of_a_quant_with_its_command(app: App, drive: Drive
         assert app.clipboard.startswith("llama-server -hf maker/small-gguf:q8_0")
         words = await see(app, pilot, "e", "down", *"4k", "enter")
         assert "small-gguf:q8_0" in words
-        await press(app, pilot, "escape", "P", "y", "enter")
+        await press(app, pilot, "escape", "w", "y", "enter")
         assert ":q4_k_m" in app.clipboard
 
     drive(app, steps)
@@ -119,7 +120,7 @@ def test_nothing_is_copied_or_explained_before_the_pick_is_made(app: App, drive:
         assert "planning…" in words_of(app) and "llama-server" not in words_of(app)
         planner.opened.set()
         await settle(app, pilot)
-        assert "pick of small-0.6b for chat, 8,192 tokens" in await see(app, pilot, "P")
+        assert "pick of small-0.6b for chat, 8,192 tokens" in await see(app, pilot, "w")
 
     drive(app, steps)
 

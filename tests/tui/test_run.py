@@ -427,3 +427,6 @@ def test_what_was_measured_and_what_is_being_done_is_listed() -> None:
     live.began_s -= 75
     live.take(Working("load", 0.5, 1.0))
     assert point_lines(live) == ["n_ctx 8,192 loads (0.30 s)", "n_ctx 16,384: allocating … 1:15"]
+    decode = LiveJob(1, settings=DecodeSettings(600))
+    decode.take(PointMeasured("prompt of 25: 25.00 ms", None))
+    assert point_lines(decode) == []

@@ -300,7 +300,7 @@ class FormDialog(Dialog[Answer]):
 
     def refuse(self, error: GgbenchError) -> None:
         """Show why the answer is refused."""
-        self.say(sanitize("; ".join(filter(None, (f"✗ {error.message}", error.hint)))), is_error=True)
+        self.say(sanitize(f"✗ {error.line}"), is_error=True)
 
     @on(Input.Changed)
     @on(Select.Changed)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ggbench.tui.quant_rows import QuantRow
 
 
-_TASKS = ("place", "plan", "start", "search", "machine", "models")
+_TASKS = ("place", "plan", "store", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
 _FIRST_STEP = (
     "Open a model with enter; the best here come first, once found. / filters, adds a folder, searches the Hub."
@@ -49,7 +49,7 @@ class LibraryScreen(PlanScreen):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (180, "-huge")]  # noqa: RUF012 - Textual's
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012 - Textual's
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w,P", "why", "Why", tooltip="The pick with its alternatives, and what is behind it"),
+        Binding("w", "why", "Why", tooltip="The pick with its alternatives, and what is behind it"),
         Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
         Binding("space", "mark", "Mark", tooltip="Mark or unmark the quant"),
         Binding("b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one"),
@@ -80,14 +80,14 @@ class LibraryScreen(PlanScreen):
                 yield QuantsTable(id="quants")
                 with Horizontal(id="charts"):
                     yield MemoryPanel(classes="panel")
-            yield AnswerPane(Answer(""), why=True)
-        yield StatusMessage(id="message")
-        yield KeysFooter()
+            yield AnswerPane(Answer(""))
+        yield StatusMessage()
+        yield KeysFooter("/ filter · tab next panel · ")
 
     def on_mount(self) -> None:
         """Read models and machine, and open the model given at the start."""
         self.query_one("#pick").border_subtitle = key_links("y copy · w why · e needs · g GPU · o options")
-        self._pane.border_subtitle = key_links("esc back · y copy")
+        self._pane.border_subtitle = key_links("w more · y copy · esc back")
         self.set_focus(self._left.models)
         self.show_status()
         self.read_machine()
@@ -311,6 +311,7 @@ class LibraryScreen(PlanScreen):
                 plot = CurvesPlot()
                 self.query_one("#charts").mount(plot, before=0)
             plot.show([chart])
+            plot.border_subtitle = ""
 
     def show_status(self) -> None:
         """Update the pick with its command, the title of the quants and the error."""
@@ -326,18 +327,17 @@ class LibraryScreen(PlanScreen):
             answer = "planning…" if is_planning else pick_in_brief(library.pick)
         put(self.query_one("#answer", Static), answer)
         self._show_chosen()
-        problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
-        if problem is not None:
-            self.query_one(StatusMessage).show_error(problem)
-        else:
-            self.query_one(StatusMessage).show()
+        problems = (self.problems[task] for task in _TASKS if task in self.problems)
+        self.query_one(StatusMessage).show(next(problems, None))
 
 
 def _behind(pick: Pick, budget: Budget) -> Answer:
-    """Return a pick's alternatives and reasons, without what the panel above says."""
+    """Return a pick's alternatives with the reasons, without what the panel above says."""
     from ggbench.decisions.pick.sentences import is_runnable
     from ggbench.decisions.pick.show import pick_answer, settings_of
 
     best = pick.best if is_runnable(pick) else None
     run = None if best is None else settings_of(best, budget)
-    return replace(pick_answer(pick, budget, None if run is None else run.commands), text="", command="")
+    answer = pick_answer(pick, budget, None if run is None else run.commands)
+    reasons, *rest = answer.why
+    return replace(answer, text="", command="", parts=(*answer.parts, reasons), why=rest)

@@ -56,6 +56,8 @@ class Chosen(msgspec.Struct, frozen=True):
     rows: Sequence[QuantRow]
     """Those that have a plan."""
     setup: LlamaConfig
+    workload: str
+    """That of the needs."""
     is_elsewhere: bool = False
     """Whether the plans are of another machine than this, which measures."""
 
@@ -235,7 +237,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         self.fields = (*options, *self._file_fields(), _ENGINE)
         self._defaults = {_FILE: "download", _ENGINE.name: ""}
         self._defaults |= {field.name: field.text_of(default, default) for field in options}
-        last = self.choices.get(experiment.kind, {})
+        last = {"workload": self._chosen.workload} | self.choices.get(experiment.kind, {})
         known = {field.name: last.get(field.name, "") for field in self.fields}
         self._texts = {
             field.name: known[field.name] if not field.choices or known[field.name] in field.choices

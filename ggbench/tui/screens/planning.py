@@ -19,6 +19,7 @@ from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, NetworkError, StoreError, UsageError
 from ggbench.show.names import quant_names
+from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of, runs_of
 from ggbench.tui.library import Library, Selection
 from ggbench.tui.screens.dialogs import ConfirmScreen
@@ -127,6 +128,8 @@ class PlanScreen(TaskScreen):
     def _take_needs(self, needs: Needs) -> None:
         if needs != self.library.needs:
             self.library.needs = needs
+            for texts in self.choices.values():
+                texts.pop("workload", None)  # which the dialog takes from the needs
             self.replan()
 
     def action_choose_memory(self) -> None:
@@ -165,7 +168,7 @@ class PlanScreen(TaskScreen):
     def replan(self, *, begins: bool = True) -> None:
         """Plan the chosen model or, unless it `begins`, only stop planning another."""
         self.drop("plan")
-        self.problems.pop("start", None)
+        self.problems.pop("store", None)
         self.is_planning = self._is_stale = False
         planner, budget = self.planner, self.budget
         if planner is not None and budget is not None:
@@ -248,7 +251,7 @@ class PlanScreen(TaskScreen):
         try:
             store = host_of(self).services.open_store()
         except GgbenchError as error:
-            self.call_later(self.fail, "start", error)
+            self.call_later(self.fail, "store", error)
             yield None
         else:
             with store:
@@ -268,7 +271,8 @@ class PlanScreen(TaskScreen):
         if self.elsewhere:
             title += f" on this computer, not {self.elsewhere}"
         rows = [library.rows[name] for name in names if name in library.rows]
-        chosen = Chosen(title, selection, rows, library.planned_setup(names), bool(self.elsewhere))
+        setup, workload = library.planned_setup(names), library.needs.workload.name
+        chosen = Chosen(title, selection, rows, setup, workload, bool(self.elsewhere))
         dialog = MeasureDialog(chosen, self.choices, lambda request: self.find_targets(request, selection))
         self.app.push_screen(dialog, lambda request: self.drop("start") if request is None else None)
 
@@ -279,11 +283,13 @@ class PlanScreen(TaskScreen):
         return self.app.screen if isinstance(self.app.screen, MeasureDialog) else None
 
     def fail(self, task: str, error: GgbenchError) -> None:
-        """Show in its dialog why a measurement cannot start."""
-        if task == "start" and (dialog := self._measure_dialog) is not None:
+        """Show why nothing starts in its dialog, or as the outcome of the key."""
+        if task != "start":
+            super().fail(task, error)
+        elif (dialog := self._measure_dialog) is not None:
             dialog.refuse(error)
         else:
-            super().fail(task, error)
+            self.notify(sanitize(f"✗ {error.line}"), markup=False)
 
     def action_pull(self) -> None:
         if selection := self.library.selection(self.chosen):

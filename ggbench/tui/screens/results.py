@@ -33,11 +33,11 @@ from ggbench.show.presenter import presenter_of
 from ggbench.show.words import say
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize
-from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
+from ggbench.tui.host import PlotScreen, RunsOpened, RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.stored_runs import by_model, describe_runs, job_again, read_runs, saved_runs
 from ggbench.tui.widgets.answer_pane import AnswerPane
-from ggbench.tui.widgets.bars import FilterInput, KeysFooter, StatusMessage, TopLine, key_links
+from ggbench.tui.widgets.bars import FilterInput, KeysFooter, TopLine, key_links
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted, format_span
@@ -64,7 +64,7 @@ class OpenedRuns(Vertical):
     def compose(self) -> ComposeResult:
         pane = AnswerPane(self.answer)
         pane.border_title = Text(self._title)
-        pane.border_subtitle = key_links("w why · b again · s report · y copy · esc back")
+        pane.border_subtitle = key_links("w more · b again · s report · y copy · esc back")
         yield pane
         if self._figures:
             plot = CurvesPlot()
@@ -75,7 +75,7 @@ class OpenedRuns(Vertical):
         self.query(AnswerPane).focus()  # gone already where a key closed it at once
 
 
-class ResultsScreen(TaskScreen):
+class ResultsScreen(TaskScreen, PlotScreen):
     """The stored runs by model, newest first; opened ones are beside the table where there is room, else over it."""
 
     AUTO_FOCUS = ""
@@ -88,7 +88,6 @@ class ResultsScreen(TaskScreen):
         Binding("s", "save(False)", "Report", tooltip="Save a report of the runs as HTML"),
         Binding("S", "save(True)", "Export", tooltip="Save the runs whole, for ggbench import"),
         Binding("y", "copy", "Copy", tooltip="Copy the runs' commands, or a comparison as Markdown"),
-        Binding("v", "plot('show_next')", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("r", "reload", "Reload", tooltip="Read the stored runs again"),
         Binding("escape", "leave", "Back", tooltip="Close what is open, clear the filter, or unmark all"),
     ]
@@ -108,8 +107,7 @@ class ResultsScreen(TaskScreen):
         with Horizontal(id="middle"):
             yield Static("Reading the results…", id="nothing", markup=False)
             yield RunsTable(id="runs")
-        yield StatusMessage(id="message")
-        yield KeysFooter()
+        yield KeysFooter("/ filter · ")
 
     def on_mount(self) -> None:
         self._filter_input.display = False
@@ -123,7 +121,6 @@ class ResultsScreen(TaskScreen):
     def action_leave(self) -> None:
         """Close what is open, else clear the filter, else unmark all."""
         self.drop("open")
-        self.status.show()
         if self._opened is not None:
             if self._is_from_run:
                 self.app.switch_mode("run")
@@ -148,11 +145,12 @@ class ResultsScreen(TaskScreen):
             self.open_runs([run.run_id])
 
     def action_compare(self) -> None:
-        over = [run.run_id for run in self._table.marked if run.stored.state != RUNNING]
+        table = self._table
+        over = [run.run_id for run in table.those(table.marks) if run.stored.state != RUNNING]
         if len(over) < 2:
-            self.status.show("Mark two or more finished runs with space, then press c.")
+            self._say("Mark two or more finished runs with space, then press c.")
         else:
-            self.open_runs(sorted(over))  # which gives them the letters of the Run screen
+            self.open_runs(over)
 
     def action_copy(self) -> None:
         if self._opened is not None and len(self._opened.run_ids) > 1:
@@ -175,7 +173,7 @@ class ResultsScreen(TaskScreen):
             yield f"Saved {path}"
 
         if run_ids:
-            self.perform("save", saved, self.status.show)
+            self.perform("save", saved, self._say)
 
     def action_delete(self) -> None:
         """Delete the runs after a question."""
@@ -190,7 +188,7 @@ class ResultsScreen(TaskScreen):
 
         def show(line: str) -> None:
             self._close()
-            self.status.show(line)
+            self._say(line)
             self.action_reload()
 
         def start(confirmed: bool | None) -> None:
@@ -207,7 +205,7 @@ class ResultsScreen(TaskScreen):
         else:
             self.action_reload()  # the store may differ from what is listed
         if task != "list" or self._table.runs:
-            self.status.show_error(error)
+            self._say(f"✗ {error.line}")
 
     @on(ScreenResume)
     @on(RunStored)
@@ -230,8 +228,8 @@ class ResultsScreen(TaskScreen):
             table.runs = by_model(runs)
             self._show()
             table.mark({run.run_id for run in runs} & marks)
-            if notices:
-                self.status.show(*notices)
+            for notice in notices:
+                self._say(notice)
 
         self.perform("list", read, show)
 
@@ -255,7 +253,6 @@ class ResultsScreen(TaskScreen):
 
         def show(read: tuple[list[SavedRun], Comparison]) -> None:
             if self.is_current:
-                self.status.show()
                 self._close()
                 self._is_from_run, self._opened = is_from_run, OpenedRuns(*read)
                 self.query_one("#middle").mount(self._opened)
@@ -267,7 +264,7 @@ class ResultsScreen(TaskScreen):
         if self._opened is not None:
             self._opened.remove()
             self._opened = None
-            self.remove_class("-open", "-why")
+            self.remove_class("-open", "-more")
             self.set_focus(self._table)
 
     def action_measure_again(self) -> None:
@@ -275,8 +272,7 @@ class ResultsScreen(TaskScreen):
 
         Only the new runs, and a single one that was there, are marked then.
         """
-        selected = sorted(self._selected, key=lambda run: run.run_id)
-        found = [each.run for each in selected if each.run and is_repeatable(each.run)]
+        found = [each.run for each in self._selected if each.run and is_repeatable(each.run)]
         runs = [column[0] for column in columns_of(found)]
         services, is_one = host_of(self).services, len(found) == 1
         times = 1 if is_one else FEWEST_TURNS
@@ -293,16 +289,15 @@ class ResultsScreen(TaskScreen):
             self.app.switch_mode("run")
 
         if not runs:
-            self.status.show("Only a run whose speed was measured here can be measured again.")
+            self._say("Only a run whose speed was measured here can be measured again.")
             return
         self.app.push_screen(
             ConfirmScreen(_question(runs, times), "Measure", is_harmless=True),
             lambda confirmed: self.perform("repeat", find, start) if confirmed else None,
         )
 
-    @property
-    def status(self) -> StatusMessage:
-        return self.query_one(StatusMessage)
+    def _say(self, line: str) -> None:
+        self.notify(sanitize(line), markup=False)
 
     @property
     def _table(self) -> RunsTable:
@@ -314,11 +309,11 @@ class ResultsScreen(TaskScreen):
 
     @property
     def _selected(self) -> Sequence[ListedRun]:
-        """The opened runs, else the marked ones, else the one at the cursor."""
+        """The opened runs, else the marked ones, else the one at the cursor; the oldest first."""
         table = self._table
         if self._opened is not None:
-            return [run for run in table.runs if run.run_id in self._opened.run_ids]
-        return table.marked or ([] if table.chosen is None else [table.chosen])
+            return table.those(self._opened.run_ids)
+        return table.those(table.marks) or ([] if table.chosen is None else [table.chosen])
 
     @on(Input.Changed, "#filter")
     def _show(self) -> None:

@@ -25,7 +25,7 @@ from ggbench.tui.host import PlotScreen, PullsChanged, RunsOpened, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.widgets.bars import KeysFooter, TopLine
+from ggbench.tui.widgets.bars import KeysFooter, TopLine, key_links
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import WorkList, number_lines, point_lines, pull_lines, queue_lines
 from ggbench.tui.work_queue import PullItem, PullQueue
@@ -42,7 +42,6 @@ class RunScreen(PlotScreen):
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "stop", "Stop", tooltip="Stop the run or download at the cursor, keeping what it has"),
-        Binding("v", "plot('show_next')", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("X", "stop_all", "Stop all", tooltip="Stop the running job and those that wait"),
     ]
 
@@ -57,14 +56,14 @@ class RunScreen(PlotScreen):
         yield TopLine("run")
         yield Static(say("tui.no_work"), id="nothing", markup=False)
         with Vertical(id="board"):
-            yield WorkList("queue", "⏎ open · x stop · X stop all", id="queue")
+            yield WorkList("queue", "⏎ open", id="queue")
             yield WorkList("downloads", "⏎ resume · x stop", id="pulls")
             with Horizontal(id="middle"):
                 yield CurvesPlot(id="figures")
-                with VerticalScroll(id="so-far", classes="panel"):
+                with VerticalScroll(id="so-far", classes="panel", can_focus=False):
                     yield Static(id="points", markup=False)
                 yield Static(id="numbers", classes="panel", markup=False)
-        yield KeysFooter("")
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         so_far = self.query_one("#so-far")
@@ -154,8 +153,9 @@ class RunScreen(PlotScreen):
         if self.focused is None and (items or pulls):
             self.set_focus(rows if items else downloads)
         error = queue.store_error
-        title = "queue" if error is None else sanitize(f"! not stored: {error.message}; {error.hint}")
+        title = "queue" if error is None else sanitize(f"! not stored: {error.line}")
         rows.border_title = Text(title)
+        rows.border_subtitle = key_links("⏎ open · x stop · X stop all" if queue.is_busy else "⏎ open")
         if live is not None:
             self._show_live(live, items, plotted)
 

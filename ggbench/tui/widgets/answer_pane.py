@@ -16,27 +16,27 @@ from ggbench.show.answer import Answer, Command
 
 class AnswerPane(VerticalScroll, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "why", "Why", tooltip="Show or hide sources, rules and all details of the answer")
+        Binding("w", "more", "More", tooltip="Show or hide sources, rules and all details of the answer")
     ]
 
-    def __init__(self, answer: Answer, *, why: bool = False) -> None:
+    def __init__(self, answer: Answer) -> None:
         super().__init__(classes="panel")
-        self.answer, self._why = answer, why
+        self.answer, self._has_more = answer, False
 
     def compose(self) -> ComposeResult:
         yield Static(self._shown)
 
     @property
     def _shown(self) -> RenderableType:
-        """Return the answer, with its command on as many lines as it needs; the footer names the key for the rest."""
-        shown = (self.answer if self._why else self.answer.front).rich(why=True).renderables
+        """Return the answer, with its command on as many lines as it needs; the frame names the key for the rest."""
+        shown = self.answer.rich(why=self._has_more).renderables
         return Group(*(Text(str(each.__rich__())) if isinstance(each, Command) else each for each in shown))
 
     def show(self, answer: Answer) -> None:
         self.answer = answer
         self.query_one(Static).update(self._shown)
 
-    def action_why(self) -> None:
-        self._why = not self._why
-        self.screen.set_class(self._why, "-why")
+    def action_more(self) -> None:
+        self._has_more = not self._has_more
+        self.screen.set_class(self._has_more, "-more")
         self.show(self.answer)

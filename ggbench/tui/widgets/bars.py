@@ -29,17 +29,14 @@ def put(widget: Static, text: str) -> None:
 
 
 class StatusMessage(Static):
-    """The outcome of the last key, until the next; hidden while empty, and selectable by mouse."""
+    """Why something failed; hidden while nothing did, and selectable by mouse."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False, classes="-empty")
+    def __init__(self) -> None:
+        super().__init__(markup=False, classes="-empty")
 
-    def show(self, *lines: str, error: bool = False) -> None:
-        self.set_class(error, "-error").set_class(not lines, "-empty")
-        put(self, "\n".join(map(sanitize, lines)))
-
-    def show_error(self, error: GgbenchError) -> None:
-        self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
+    def show(self, error: GgbenchError | None) -> None:
+        self.set_class(error is None, "-empty")
+        put(self, "" if error is None else sanitize(f"✗ {error.line}"))
 
 
 class FilterInput(Input):
@@ -125,8 +122,8 @@ class KeysFooter(Static):
 
     ALLOW_SELECT = False
 
-    def __init__(self, keys: str = "/ filter · ") -> None:
-        super().__init__(key_links(f"{keys}tab next panel · ? help · ^p all actions · q quit"))
+    def __init__(self, keys: str = "") -> None:
+        super().__init__(key_links(f"{keys}? help · ^p all actions · q quit"))
 
 
 def machine_text(budget: Budget) -> str:

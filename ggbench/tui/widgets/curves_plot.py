@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from msgspec.structs import replace
 from rich.text import Text
-from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from ggbench.show import letter
@@ -24,26 +22,19 @@ _TICKS = 6, 6
 _LEGEND = 4
 """Part of the height, as a divisor, that the legend takes at most."""
 _GAP = "   "
-_PAN = 0.05
-"""Share of the x axis by which a key moves the view."""
 _NOTHING = LineChart("", "", "", "", "", ())
 
 View = tuple[float, float]
 """The ends of the x axis; those of the y axis follow from the values between them."""
 
 
-class CurvesPlot(Widget, can_focus=True):
+class CurvesPlot(Widget):
     """One figure of several: the median as a line over all steps, the fit as dashes, the limit as points, a letter on
     each curve.
 
     Steps beyond the y axis are counted in the title. With two or more curves, a legend above names those with values.
     Textual has no plot, and those of textual-plot and plotext tell curves apart by colour alone.
     """
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", f"pan(-{_PAN})", "Pan left"),
-        Binding("right", f"pan({_PAN})", "Pan right"),
-    ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, classes="panel")
@@ -62,7 +53,7 @@ class CurvesPlot(Widget, can_focus=True):
         self.figures = tuple(figures)
         if view is not None and view[1] == newest:
             view = view[0] + self._newest - newest, self._newest
-        keys = "+ - zoom · tab ← → move · 0 all"
+        keys = "+ - zoom · ← → move · 0 all"
         self.border_subtitle = key_links(f"v next · {keys}" if len(figures) > 1 else keys)
         self._zoom_to(view if self.figure.key == before else None)
 

@@ -165,7 +165,7 @@ class ModelsPane(Vertical):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, classes="panel")
-        self.border_title, self.border_subtitle = "models", key_links("⏎ open · d remove")
+        self.border_title, self.border_subtitle = "models", key_links("⏎ open")
         self._best: Sequence[ModelEntry] = ()
         self._listed: Sequence[ModelEntry] = ()
         self._found: Sequence[ModelEntry] = ()

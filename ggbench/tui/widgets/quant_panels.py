@@ -44,7 +44,7 @@ def memory_parts(row: PlanRow) -> list[tuple[str, int]]:
 
 
 class MemoryPanel(Widget):
-    """What the quant at the cursor takes of the memory: a line for each part, or one line where there is no room."""
+    """What the quant at the cursor takes of the memory: a line for each part, or a sentence where there is no room."""
 
     shown: reactive[QuantRow | None] = reactive(None)
 
@@ -69,7 +69,7 @@ class MemoryPanel(Widget):
         if self.size.height < _LEAST_LINES:
             left = PLAN_FIGURES["left_bytes"].text(plan)
             state = f"{row.title} at n_ctx {format_count(plan.n_ctx)}: {left}"
-            return Text("; ".join(filter(None, (state, fits_with))), no_wrap=True, overflow="ellipsis")
+            return Text("; ".join(filter(None, (state, fits_with))))
         parts = memory_parts(plan)
         width = max(len(name) for name, _ in parts)
         lines = [f"{name:<{width}}  {format_bytes(n_bytes):>10}" for name, n_bytes in parts]

@@ -12,7 +12,7 @@ from textual.widgets import OptionList
 
 from ggbench.machine.readings import BUSY_SHARE
 from ggbench.runs.progress import Stage
-from ggbench.show.names import distinct_by_kv, model_names
+from ggbench.show.names import distinct_by_kv, model_names, short_device
 from ggbench.show.presenter import presenter_of
 from ggbench.show.run_figures import measured_text, w_text
 from ggbench.text import sanitize, shorten, shorten_middle
@@ -177,7 +177,7 @@ def _gauge_lines(reading: MachineReading) -> Iterator[str]:
 
 
 def _gpu_lines(gpu: GpuReading) -> Iterator[str]:
-    yield f"GPU{gpu.index} {gpu.name}"
+    yield f"GPU{gpu.index} {short_device(gpu.name)}"
     clocks = [str(mhz) for mhz in (gpu.sm_clock_mhz, gpu.memory_clock_mhz) if mhz is not None]
     if clocks:
         yield f"  {' / '.join(clocks)} MHz"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -55,7 +55,9 @@ class RunsTable(FigureTable[ListedRun]):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.border_subtitle = key_links("⏎ open · ␣ mark · c compare · b again · s report · y copy · d delete")
+        self.border_subtitle = key_links(
+            "⏎ open · ␣ mark · c compare · b again · s report · S export · d delete"
+        )
         self.runs: Sequence[ListedRun] = ()
         self.marks: frozenset[int] = frozenset()
         """Ids of the marked runs, including hidden ones."""
@@ -80,10 +82,9 @@ class RunsTable(FigureTable[ListedRun]):
             self.show(found)
         self.mark(self.marks)
 
-    @property
-    def marked(self) -> Sequence[ListedRun]:
-        """The marked runs in the order of the list, including hidden ones."""
-        return [run for run in self.runs if run.run_id in self.marks]
+    def those(self, run_ids: Collection[int | None]) -> Sequence[ListedRun]:
+        """Return these runs, the oldest first, including hidden ones."""
+        return sorted((run for run in self.runs if run.run_id in run_ids), key=lambda run: run.run_id)
 
     def mark(self, run_ids: Iterable[int]) -> None:
         """Mark these runs only."""
