@@ -13,13 +13,12 @@ import click
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import HubOptions, offline_option, option, output_options
 from ggbench.commands.output import Output
-from ggbench.errors import GgbenchError, UsageError
+from ggbench.errors import UsageError
 from ggbench.paths import expand_path
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
-    from ggbench.hub.repo_records import RepoListing, RepoVariant
     from ggbench.models.reference import ModelRef
 
 
@@ -92,6 +91,7 @@ def _list_folder(folder: Path, output: Output) -> None:
 
 def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     """Show every variant of a repo."""
+    from ggbench.hub.download import needed_bytes
     from ggbench.hub.listing import list_repo
     from ggbench.hub.repo_records import cached_paths
     from ggbench.models.reference import MAIN
@@ -101,7 +101,11 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     ref = _repo_ref(repo)
     listing = list_repo(access, ref.name, ref.revision)
     rows = tuple(
-        VariantRow(each, cached_paths(access, listing, each) or (), _here_bytes(access, listing, each))
+        VariantRow(
+            each,
+            cached_paths(access, listing, each) or (),
+            each.file_bytes - needed_bytes(access, listing, each),
+        )
         for each in listing.variants
     )
     name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
@@ -130,13 +134,3 @@ def _show_search(text: str, access: HubAccess, output: Output) -> None:
 
     found = search_repos(access, text)
     output.either(SEARCH, {"search": text, "rows": found}, search_answer(text, found))
-
-
-def _here_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> int:
-    """Return how many bytes of a variant are in Hugging Face's cache, including partial files."""
-    from ggbench.hub.download import needed_bytes
-
-    try:
-        return variant.file_bytes - needed_bytes(access, listing, variant)
-    except GgbenchError:
-        return 0  # without a valid hash it cannot have been downloaded

@@ -8,7 +8,6 @@ and delays are implemented here.
 from __future__ import annotations
 
 import re
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -83,9 +82,7 @@ def send_request(
         else:
             broken += (httpx2.ReadTimeout, httpx2.ReadError, httpx2.WriteError)
         for pause_s in (*patience.backoff_s, None):
-            opened = open_response(
-                url, stop, read_timeout_s=patience.read_timeout_s, params=params, headers=headers()
-            )
+            opened = open_response(url, patience.read_timeout_s, params, headers())
             try:
                 with opened as response:
                     wait_s = (
@@ -152,21 +149,11 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 
 
 class Stop:
-    """Cancels requests that run in other threads, including those blocked on the network."""
+    """Cancels requests that run in other threads, when data arrives or their timeout ends."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
-
-    def set(self) -> None:
-        """Make every attached request end soon, with Stopped."""
-        with self._lock:
-            self._event.set()
-            for each in self._sockets:
-                # Closing the socket does not wake a thread blocked in recv; shutting it down does.
-                with suppress(OSError):
-                    socket.socket.shutdown(each, socket.SHUT_RDWR)
+        self.set = self._event.set
 
     def check(self) -> None:
         if self._event.is_set():
@@ -176,21 +163,6 @@ class Stop:
         """Sleep; raise Stopped as soon as this is set."""
         if self._event.wait(seconds):
             raise Stopped
-
-    @contextmanager
-    def attached_to(self, response: httpx2.Response) -> Iterator[None]:
-        """Let `set` end the response in this context."""
-        stream = response.extensions.get("network_stream")
-        connection = stream.get_extra_info("socket") if stream is not None else None
-        with self._lock:
-            if connection is not None:
-                self._sockets.add(connection)
-        try:
-            self.check()
-            yield
-        finally:
-            with self._lock:
-                self._sockets.discard(connection)
 
 
 def start_daemons(
@@ -225,14 +197,9 @@ class NotReadable(BadFile):
 
 @contextmanager
 def open_response(
-    url: str,
-    stop: Stop,
-    *,
-    read_timeout_s: float,
-    params: Iterable[tuple[str, str]],
-    headers: Mapping[str, str] | None,
+    url: str, read_timeout_s: float, params: Params, headers: Mapping[str, str]
 ) -> Iterator[httpx2.Response]:
-    """Open the response to a GET request, whatever its status. Raises Stopped, and like httpx2.
+    """Open the response to a GET request, whatever its status. Raises like httpx2.
 
     Redirects are followed here, as httpx2 would read the body of each, however long.
     """
@@ -249,7 +216,7 @@ def open_response(
         "GET",
         url,
         params=list(params) or None,
-        headers={**own, **(headers or {})},
+        headers={**own, **headers},
         timeout=httpx2.Timeout(read_timeout_s, connect=CONNECT_TIMEOUT_S),
     )
     for _ in range(_MAX_REDIRECTS):
@@ -258,7 +225,7 @@ def open_response(
         except RuntimeError:
             # huggingface_hub closes the session shared by all threads when one of them cannot connect.
             raise httpx2.ReadError("the session was closed") from None
-        with closing(response), stop.attached_to(response):
+        with closing(response):
             if not response.has_redirect_location:
                 yield response
                 return

@@ -194,7 +194,7 @@ def cached_paths(access: HubAccess, listing: RepoListing, variant: RepoVariant) 
 def recorded_commit(folder: Path, revision: str) -> str | None:
     """Return the commit of a branch or tag at its last download into a repo's cache folder; None without a record."""
     try:
-        return None if ".." in revision.split("/") else (folder / "refs" / revision).read_text().strip()
+        return (folder / "refs" / revision).read_text().strip()
     except (OSError, ValueError):
         return None
 

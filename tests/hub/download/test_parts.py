@@ -58,7 +58,7 @@ def test_a_link_in_place_of_the_part_is_not_followed(
 def test_cancelling_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part_file, "READ_TIMEOUT_S", 60)
+    monkeypatch.setattr(part_file, "READ_TIMEOUT_S", 2)
     hub.fail(BODIES, Hang(MIB))
     part = part_of(access, one)
     with pytest.raises(CancelledError):

@@ -26,7 +26,7 @@ def test_shards_are_downloaded_as_one(access: HubAccess, listing: RepoListing, s
 def test_two_shards_are_downloaded_in_parallel(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part_file, "READ_TIMEOUT_S", 60)
+    monkeypatch.setattr(part_file, "READ_TIMEOUT_S", 2)
     hub.fail(f"*{SHARD_PATHS[0]}", Hang())
     blobs = [part_of(access, split).with_name(str(file.sha256)) for file in split.files]
     with pytest.raises(CancelledError):
