@@ -8,8 +8,6 @@ workloads it cannot run.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -323,8 +321,6 @@ def launch_engine(config: EngineConfig) -> Engine:
     return engine_module(config.engine).launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)
 
 
-FLUSH_NS = 50_000_000
-"""Minimum interval between messages with samples, so that sending does not disturb the measurement."""
 PROMPT = (
     "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
     "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
@@ -554,13 +550,3 @@ AnyWorkload = (
     | Tokenize
     | Score
 )
-
-
-@contextlib.contextmanager
-def without_gc() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -6,12 +6,13 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 
-from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, ProveContext, without_gc
+from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, ProveContext
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.memory_limits import beside_the_limit
 from ggbench.engines.llama.model import LlamaModel, new_batch, throttled
 from ggbench.engines.protocol import Refusal
+from ggbench.engines.timed_steps import without_gc
 
 _COPY = 1
 """The sequence of copied cells when they arrive."""

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ggbench.engines.contract import DraftText, Speculate, without_gc
+from ggbench.engines.contract import DraftText, Speculate
 from ggbench.engines.events import Event, Speculated, TextDrafted
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import fill
 from ggbench.engines.llama.model import LlamaModel, new_batch
 from ggbench.engines.protocol import Refusal
+from ggbench.engines.timed_steps import without_gc
 
 _FIRST_TOKEN = 5
 """SPEC_VOCAB_CHECK_START_TOKEN_ID of llama.cpp's speculative.cpp: special tokens before it may differ."""

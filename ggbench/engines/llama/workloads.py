@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import random
 import time
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -16,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggbench.engines.contract import (
-    FLUSH_NS,
     BatchAtDepth,
     BatchedDecode,
     Decode,
@@ -30,14 +28,14 @@ from ggbench.engines.contract import (
     TakeTurn,
     Tokenize,
     Workload,
-    without_gc,
 )
-from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Steps, Tokenized, TurnStarted
+from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Tokenized, TurnStarted
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
 from ggbench.engines.llama.model import LlamaModel, new_batch
 from ggbench.engines.llama.speculation import draft_text, speculate
 from ggbench.engines.protocol import Refusal
+from ggbench.engines.timed_steps import time_steps
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
 
 Emit = Callable[[Event], None]
@@ -65,8 +63,7 @@ def _decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
         request.n_prompt, 1, lambda share: emit(ReadingPrompts(share, request.n_prompt))
     )
     emit(PromptRead(request.n_prompt, elapsed_ns))
-    with without_gc():
-        _timed_decode(model, request, emit)
+    _timed_decode(model, request, emit)
 
 
 def _take_turn(model: LlamaModel, request: TakeTurn, emit: Emit) -> None:
@@ -74,43 +71,41 @@ def _take_turn(model: LlamaModel, request: TakeTurn, emit: Emit) -> None:
     tokens = model.prompt_tokens(request.n_prompt, n_cached)
     wait_ns = model.read(tokens, lambda share: emit(ReadingPrompts(share, len(tokens))), keeps_cache=True)
     emit(TurnStarted(n_cached, wait_ns))
-    with without_gc():
-        _timed_decode(model, request, emit)
+    _timed_decode(model, request, emit)
 
 
 def _timed_decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
-    """Decode greedily and past any end of generation, timing each step and each sampling.
+    """Decode greedily and past any end of generation, timing each step and each sampling."""
+    context, clock, sampler = model.context("decode"), time.perf_counter_ns, model.sampler
+    llama_sampler_sample = lib.llama_sampler_sample
+    token = (lib.llama_token * 1)(llama_sampler_sample(sampler, context, -1))
+    decode = _timed_call(context, lib.llama_batch_get_one(token, 1), request.n_gen)
+
+    def step(index: int) -> tuple[int, int]:
+        step_ns, decoded = decode(index)
+        token[0] = llama_sampler_sample(sampler, context, -1)
+        return step_ns, clock() - decoded
+
+    time_steps(request.n_prompt, request.n_gen, step, emit)
+
+
+def _timed_call(context: Any, batch: Any, n_gen: int) -> Callable[[int], tuple[int, int]]:  # noqa: ANN401 - of ctypes
+    """Return a function that decodes the batch, and returns the nanoseconds and the time of its end.
 
     Nothing but the call and the clock is inside a timed region.
     """
-    llama_decode, llama_synchronize = lib.llama_decode, lib.llama_synchronize
-    llama_sampler_sample = lib.llama_sampler_sample
-    n_gen, context = request.n_gen, model.context("decode")
-    clock, sampler = time.perf_counter_ns, model.sampler
-    token = (lib.llama_token * 1)(llama_sampler_sample(sampler, context, -1))
-    batch = lib.llama_batch_get_one(token, 1)
-    step_ns, sampler_ns = array("q", bytes(8 * n_gen)), array("q", bytes(8 * n_gen))
-    sent, sent_at = 0, clock()
+    llama_decode, llama_synchronize, clock = lib.llama_decode, lib.llama_synchronize, time.perf_counter_ns
 
-    def send(end: int) -> None:
-        steps, samples = step_ns[sent:end].tolist(), sampler_ns[sent:end].tolist()
-        emit(Steps(request.n_prompt + 1 + sent, steps, samples))
-
-    for i in range(n_gen):
+    def decode(index: int) -> tuple[int, int]:
         before = clock()
         status = llama_decode(context, batch)
         llama_synchronize(context)
         decoded = clock()
         if status:
-            send(i)
-            raise Refusal("decode", f"llama_decode returned {status} at token {i + 1} of {n_gen}")
-        token[0] = llama_sampler_sample(sampler, context, -1)
-        sampled = clock()
-        step_ns[i] = decoded - before
-        sampler_ns[i] = sampled - decoded
-        if sampled - sent_at > FLUSH_NS or i + 1 == n_gen:
-            send(i + 1)
-            sent, sent_at = i + 1, clock()
+            raise Refusal("decode", f"llama_decode returned {status} at step {index + 1} of {n_gen}")
+        return decoded - before, decoded
+
+    return decode
 
 
 def _batched_decode(model: LlamaModel, request: BatchedDecode, emit: Emit) -> None:
@@ -118,38 +113,17 @@ def _batched_decode(model: LlamaModel, request: BatchedDecode, emit: Emit) -> No
         request.n_prompt, request.n_seqs, lambda share: emit(ReadingPrompts(share, request.n_prompt))
     )
     emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs))
-    with without_gc():
-        _timed_batches(model, request, emit)
-
-
-def _timed_batches(model: LlamaModel, request: BatchedDecode, emit: Emit) -> None:
-    """Decode random tokens; nothing but the call and the clock is inside a timed region."""
-    llama_decode, llama_synchronize = lib.llama_decode, lib.llama_synchronize
-    n_gen, n_seqs, context = request.n_gen, request.n_seqs, model.context("decode")
-    n_vocab = lib.llama_vocab_n_tokens(model.vocab)
-    tokens = array("i", random.Random(n_vocab).choices(range(n_vocab), k=n_gen * n_seqs))
-    clock = time.perf_counter_ns
-    step_ns = array("q", bytes(8 * n_gen))
-    sent, sent_at = 0, clock()
-
-    def send(end: int) -> None:
-        emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:end].tolist(), []))
-
+    n_vocab, n_seqs = lib.llama_vocab_n_tokens(model.vocab), request.n_seqs
+    tokens = random.Random(n_vocab).choices(range(n_vocab), k=request.n_gen * n_seqs)
     with new_batch([(0, request.n_prompt, seq, True) for seq in range(n_seqs)]) as batch:
-        for i in range(n_gen):
+        decode = _timed_call(model.context("decode"), batch, request.n_gen)
+
+        def step(index: int) -> tuple[int, None]:
             for seq in range(n_seqs):
-                batch.token[seq], batch.pos[seq] = tokens[i * n_seqs + seq], request.n_prompt + i
-            before = clock()
-            status = llama_decode(context, batch)
-            llama_synchronize(context)
-            decoded = clock()
-            if status:
-                send(i)
-                raise Refusal("decode", f"llama_decode returned {status} at step {i + 1} of {n_gen}")
-            step_ns[i] = decoded - before
-            if decoded - sent_at > FLUSH_NS or i + 1 == n_gen:
-                send(i + 1)
-                sent, sent_at = i + 1, clock()
+                batch.token[seq], batch.pos[seq] = tokens[index * n_seqs + seq], request.n_prompt + index
+            return decode(index)[0], None
+
+        time_steps(request.n_prompt, request.n_gen, step, emit)
 
 
 def _tokenize(model: LlamaModel, request: Tokenize, emit: Emit) -> None:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ggbench.engines.contract import (
-    FLUSH_NS,
-    BatchedDecode,
-    Decode,
-    Prefill,
-    ProveContext,
-    Workload,
-    without_gc,
-)
-from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
+from ggbench.engines.contract import BatchedDecode, Decode, Prefill, ProveContext, Workload
+from ggbench.engines.events import ContextProven, Event, PromptRead, Proving
+from ggbench.engines.timed_steps import time_steps
 
 if TYPE_CHECKING:
     from ggbench.extras.transformers.model import TransformersModel
@@ -53,7 +45,7 @@ def _decode(model: TransformersModel, request: Decode, emit: Emit) -> None:
         model.synchronize()
         return step_ns, clock() - before
 
-    _timed(request.n_prompt, request.n_gen, step, emit)
+    time_steps(request.n_prompt, request.n_gen, step, emit)
 
 
 def _batched_decode(model: TransformersModel, request: BatchedDecode, emit: Emit) -> None:
@@ -65,33 +57,7 @@ def _batched_decode(model: TransformersModel, request: BatchedDecode, emit: Emit
     def step(index: int) -> tuple[int, None]:
         return model.timed_step(columns[index])[1], None
 
-    _timed(request.n_prompt, request.n_gen, step, emit)
-
-
-def _timed(n_prompt: int, n_gen: int, step: Callable[[int], tuple[int, int | None]], emit: Emit) -> None:
-    """Report `n_gen` steps in batches, sending nothing while a step is timed. Steps before a failure are also
-    reported.
-    """
-    step_ns, sampler_ns = array("q"), array("q")
-    n_sent, sent_at = 0, time.perf_counter_ns()
-
-    def send() -> None:
-        nonlocal n_sent, sent_at
-        if n_sent < len(step_ns):
-            emit(Steps(n_prompt + 1 + n_sent, step_ns[n_sent:].tolist(), sampler_ns[n_sent:].tolist()))
-        n_sent, sent_at = len(step_ns), time.perf_counter_ns()
-
-    with without_gc():
-        try:
-            for index in range(n_gen):
-                took_ns, sampled_ns = step(index)
-                step_ns.append(took_ns)
-                if sampled_ns is not None:
-                    sampler_ns.append(sampled_ns)
-                if time.perf_counter_ns() - sent_at > FLUSH_NS:
-                    send()
-        finally:
-            send()
+    time_steps(request.n_prompt, request.n_gen, step, emit)
 
 
 def _prove_context(model: TransformersModel, request: ProveContext, emit: Emit) -> None:
