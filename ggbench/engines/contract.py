@@ -454,27 +454,6 @@ class Speculate(Workload, tag="speculate"):
         return max(self.n_drafted) + 1
 
 
-class DraftText(Workload, tag="draft_text"):
-    """Continue a text greedily by `n_gen` tokens, without a draft and with one. Reports a `TextDrafted`.
-
-    Steps are those of `Speculate`, but with the drafted tokens, of which the model accepts those that it would choose.
-    The source needs a draft.
-    """
-
-    stage = "decode"
-    purpose = "draft for a text step by step"
-
-    text: str
-    n_gen: int
-    n_drafted: int
-    drafts_first: bool = False
-    """Order of the two: alternating it keeps a slow drift of the machine out of their ratio."""
-
-    @property
-    def n_outputs(self) -> int:
-        return self.n_drafted + 1
-
-
 class ProveContext(Workload, tag="prove_context"):
     """Decode a full n_ubatch over all sequences and one more token of each at the end of the context, using it up.
 
@@ -544,7 +523,6 @@ AnyWorkload = (
     | DecodeAtDepth
     | BatchAtDepth
     | Speculate
-    | DraftText
     | BatchedDecode
     | ProveContext
     | Tokenize

@@ -191,17 +191,6 @@ class Speculated(Record, tag="speculated"):
     """Times of whole steps, without choosing the model's own tokens, in the order of `Speculate.n_drafted`."""
 
 
-class TextDrafted(Record, tag="text_drafted"):
-    """The same text, generated without and with a draft."""
-
-    n_tokens: int
-    """Tokens generated without the draft, after the prompt."""
-    plain_ns: int
-    drafted_ns: int
-    accepted: list[int]
-    """Drafted tokens accepted in each step, which also yields one of the model's own."""
-
-
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
     """Scores of a text's positions, chunk by chunk; the comparisons with a base are empty without one."""
 
@@ -234,7 +223,6 @@ Event = (
     | ContextProven
     | Tokenized
     | Speculated
-    | TextDrafted
     | Scored
 )
 

@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DraftText, Speculate
+from ggbench.engines.contract import Speculate
 from ggbench.engines.endings import Completed, Failed
-from ggbench.engines.events import Speculated, TextDrafted
+from ggbench.engines.events import Speculated
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.worker import Worker
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.protocol import EventPipe
 from ggbench.errors import BadFile
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.twin import cached_twin, with_vocabulary
+from ggbench.gguf_file.twin import with_vocabulary
 from ggbench.sizing.drafts import check_pair
-from tests.conftest import TINY
 
 pytestmark = pytest.mark.llama
 
@@ -60,24 +59,6 @@ def test_without_a_draft_nothing_is_timed(tiny_twin: Path) -> None:
 def test_more_drafted_tokens_than_the_context_has_outputs_are_refused(worker: WorkerProcess) -> None:
     *_, last = worker.call(Speculate(0, (9,), 1))
     assert isinstance(last, Failed) and "10 outputs" in last.reason
-
-
-def test_a_draft_is_accepted_as_far_as_the_model_agrees(tiny_twin: Path, tmp_path: Path) -> None:
-    """The model itself as its draft is always right; one of coarser weights sometimes."""
-    model = with_vocabulary(read_model_file(tiny_twin), tmp_path)
-    other = with_vocabulary(read_model_file(cached_twin("tiny", TINY, "q2_k", tmp_path)), tmp_path / "other")
-    found = []
-    for draft in (model, other):
-        with closing(WorkerProcess(timeout_s=60)) as process:
-            load(process, model, draft)
-            *items, last = process.call(DraftText("A text to continue", 40, 3))
-            assert last == Completed()
-            found += [item for item in items if isinstance(item, TextDrafted)]
-    own, foreign = found
-    assert own.accepted == [3] * 10 and own.n_tokens == 40
-    n_accepted, n_steps = sum(foreign.accepted), len(foreign.accepted)
-    assert n_accepted + n_steps >= 40 and 0 < n_accepted < 3 * n_steps
-    assert min(own.plain_ns, own.drafted_ns) > 0
 
 
 def test_mtp_layers_draft_for_the_model_that_was_loaded_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,18 @@ from rich.console import Console
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Speculate
 from ggbench.engines.endings import Completed, Ending
-from ggbench.engines.events import Speculated, TextDrafted
+from ggbench.engines.events import Continued, Speculated
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, Unsupported, UsageError
-from ggbench.experiments.speculate.answers import TEXTS, answered_texts, answers_of
+from ggbench.experiments.speculate.answers import TEXTS, answered_texts
 from ggbench.experiments.speculate.measure import EXPERIMENT
-from ggbench.experiments.speculate.record import N_DRAFTED, SpeculateResult, SpeculateSettings, SpeculationRound
+from ggbench.experiments.speculate.record import (
+    N_DRAFTED,
+    AnsweredText,
+    SpeculateResult,
+    SpeculateSettings,
+    SpeculationRound,
+)
 from ggbench.experiments.speculate.show import PRESENTER, drafting_line, verdict
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.targets import Target
@@ -95,8 +101,7 @@ def test_steps_that_may_be_anything_decide_nothing(target: Target) -> None:
 
 def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     run = _run(target, target, settings=SpeculateSettings())
-    drafted = TextDrafted(192, 80_000_000, 100_000_000, [3, 0, 2, 1] * 48)
-    answers = [each for name in TEXTS for n in range(3) for each in answers_of(name, n, 3, drafted)]
+    answers = [each for name in TEXTS for n in range(3) for each in _answers(name, n)]
     run = replace(run, result=replace(_result(run), texts=tuple(answered_texts(answers))))
     answer, pages = PRESENTER.details(run), []
     for why in (False, True):
@@ -143,11 +148,16 @@ def test_depths_beyond_the_training_context_are_left_out(target: Target) -> None
     assert {each.n_depth for each in _result(run).cases} == {0}
 
 
+def _answers(name: str, number: int) -> tuple[AnsweredText, AnsweredText]:
+    """Return a text without drafts and with, of which half of 12 are accepted in 4 steps."""
+    plain, drafted = Continued(9, 80_000_000), Continued(11, 100_000_000, n_drafted=12, n_accepted=6)
+    return AnsweredText(name, number, 3, False, plain), AnsweredText(name, number, 3, True, drafted)
+
+
 def test_a_text_says_what_was_accepted_and_what_that_gained(target: Target) -> None:
     """Steps of 3, 0, 2 and 1 accepted tokens: 10 tokens in 4 steps; 100 ms against 80 ms for 8 without a draft."""
-    drafted = TextDrafted(8, 80_000_000, 100_000_000, [3, 0, 2, 1])
     places = [*(("prose", number) for number in range(3)), ("code", 0)]
-    (found,) = answered_texts([each for place in places for each in answers_of(*place, 3, drafted)])
+    (found,) = answered_texts([each for place in places for each in _answers(*place)])
     assert (found.name, found.n_tokens, found.mean_len, found.accepted_share) == ("prose", 9, 2.5, 0.5)
     assert (found.plain_tok_s, found.drafted_tok_s, found.gain.value) == pytest.approx((100, 100, 1))
     run = _run(target, target)

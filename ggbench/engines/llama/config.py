@@ -16,7 +16,6 @@ from ggbench.engines.contract import (
     Decode,
     DecodeAtDepth,
     DescribedDevice,
-    DraftText,
     EngineConfig,
     EstimateMemory,
     Prefill,
@@ -182,7 +181,7 @@ class LlamaConfig(EngineConfig, Record):
     program = "llama.cpp"
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     runs: ClassVar[tuple[type[Workload], ...]] = (
-        Prefill, Decode, TakeTurn, BatchedDecode, DecodeAtDepth, BatchAtDepth, Speculate, DraftText, ProveContext,
+        Prefill, Decode, TakeTurn, BatchedDecode, DecodeAtDepth, BatchAtDepth, Speculate, ProveContext,
         Tokenize, Score, EstimateMemory,
     )  # fmt: skip
     alternative = "use --engine llama-server"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ggbench.engines.contract import DraftText, Speculate
-from ggbench.engines.events import Event, Speculated, TextDrafted
+from ggbench.engines.contract import Speculate
+from ggbench.engines.events import Event, Speculated
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import fill
 from ggbench.engines.llama.model import LlamaModel, new_batch
@@ -32,24 +32,6 @@ def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], Non
         for _ in range(request.n_passes):
             single_ns, sampler_ns = pair.timed_singles(request.n_single)
             emit(Speculated(single_ns, sampler_ns, [pair.timed_step(k) for k in request.n_drafted]))
-
-
-def draft_text(model: LlamaModel, request: DraftText, emit: Callable[[Event], None]) -> None:
-    """Generate the text of `DraftText` twice. Raises Refusal."""
-    prompt = model.tokenize(request.text, "decode")
-    with ExitStack() as stack:
-        pair = _Pair(stack, model, (request.n_drafted,), len(prompt))
-        stack.enter_context(without_gc())
-        times, accepted = {}, list[int]()
-        for drafts in (request.drafts_first, not request.drafts_first):
-            generator = _Generator(pair, prompt)
-            started = time.perf_counter_ns()
-            if drafts:
-                generator.draft(request.n_gen, request.n_drafted, accepted)
-            else:
-                generator.decode(request.n_gen)
-            times[drafts] = time.perf_counter_ns() - started
-    emit(TextDrafted(request.n_gen, times[False], times[True], accepted))
 
 
 class _Pair:
@@ -110,51 +92,6 @@ class _Pair:
         ended = clock()
         _require(status)
         return ended - started
-
-
-class _Generator:
-    """Generates greedily after a prompt; the last chosen token is not in a cache yet."""
-
-    def __init__(self, pair: _Pair, prompt: Any) -> None:  # noqa: ANN401 - an array of a ctypes type
-        """Read the prompt with both models."""
-        self._pair, self._n_past = pair, len(prompt)
-        for model in pair.models:
-            model.read(prompt)
-        self._token: int = lib.llama_sampler_sample(pair.target_sampler, pair.target, -1)
-
-    def decode(self, n_gen: int) -> None:
-        for _ in range(n_gen):
-            self._next(self._pair.target, self._pair.single, self._pair.target_sampler)
-
-    def _next(self, context: Any, batch: Any, sampler: Any) -> int:  # noqa: ANN401 - ctypes pointers
-        """Decode the last token and choose the next."""
-        batch.token[0], batch.pos[0] = self._token, self._n_past
-        _require(lib.llama_decode(context, batch))
-        self._n_past += 1
-        self._token = lib.llama_sampler_sample(sampler, context, -1)
-        return self._token
-
-    def draft(self, n_gen: int, k: int, accepted: list[int]) -> None:
-        """Generate at least `n_gen` tokens; add the number of accepted ones of each step to `accepted`."""
-        pair, end = self._pair, self._n_past + n_gen
-        while self._n_past < end:
-            n_past, last = self._n_past, self._token
-            batch = [last, *(self._next(pair.draft, pair.drafted, pair.draft_sampler) for _ in range(k))]
-            _forget(pair.draft, n_past)
-            for context, made in ((pair.target, pair.verify[k]), (pair.draft, pair.reread[k])):
-                for at, token in enumerate(batch):
-                    made.token[at], made.pos[at] = token, n_past + at
-                _require(lib.llama_decode(context, made))
-            n_accepted = 0
-            while True:
-                self._token = lib.llama_sampler_sample(pair.target_sampler, pair.target, n_accepted)
-                if n_accepted == k or self._token != batch[n_accepted + 1]:
-                    break
-                n_accepted += 1
-            accepted.append(n_accepted)
-            self._n_past = n_past + n_accepted + 1
-            for context in (pair.target, pair.draft):
-                _forget(context, self._n_past)
 
 
 def _forget(context: Any, n_past: int) -> None:  # noqa: ANN401 - a ctypes pointer

@@ -19,7 +19,6 @@ from ggbench.engines.contract import (
     BatchedDecode,
     Decode,
     DecodeAtDepth,
-    DraftText,
     Prefill,
     ProveContext,
     RowsFile,
@@ -33,7 +32,7 @@ from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, To
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
 from ggbench.engines.llama.model import LlamaModel, new_batch
-from ggbench.engines.llama.speculation import draft_text, speculate
+from ggbench.engines.llama.speculation import speculate
 from ggbench.engines.protocol import Refusal
 from ggbench.engines.timed_steps import time_steps
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
@@ -246,7 +245,6 @@ _CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Emit], None]] =
     DecodeAtDepth: decode_at_depth,
     BatchAtDepth: decode_at_depth,
     Speculate: speculate,
-    DraftText: draft_text,
     ProveContext: prove_context,
     Tokenize: _tokenize,
     Score: _score,

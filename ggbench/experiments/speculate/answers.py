@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import PROMPT, Continue, EngineConfig
 from ggbench.engines.endings import Completed, Ending, EngineEnded, only, require_completed
-from ggbench.engines.events import Continued, TextDrafted
+from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.record import (
@@ -27,7 +27,6 @@ from ggbench.experiments.speculate.record import (
 )
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import DRAFT_HEADS, role
-from ggbench.models.targets import Target
 from ggbench.runs.progress import Measuring, PointMeasured
 from ggbench.runs.session import made_file, subject_of
 from ggbench.sizing.drafts import check_drafts, check_pair
@@ -152,19 +151,6 @@ def _tokens_of_text(session: Session, warm: Continued, k: int | None) -> int:
     token_s = warm.decode_ns / 1e9 / max(1, warm.n_tokens - 1)
     n_gen = int(session.settings(SpeculateSettings).within_s / (2 * _N_ROUNDS * len(TEXTS) * token_s))
     return min(_MOST_TOKENS, max(_FEWEST_TOKENS, _STEPS_PER_DRAFTED * (k or 0), n_gen))
-
-
-def is_trained(target: Target) -> bool:
-    """Return whether it is a file with trained weights on this disk, also one in the Hub's cache."""
-    return target.provenance in ("file", "hub") and not target.download_bytes
-
-
-def answers_of(name: str, number: int, k: int, found: TextDrafted) -> tuple[AnsweredText, AnsweredText]:
-    """Return a text that ggbench's own engine generated without drafts and with, as two answers."""
-    n_steps, n_accepted = len(found.accepted), sum(found.accepted)
-    plain = Continued(found.n_tokens + 1, found.plain_ns)
-    drafted = Continued(n_steps + n_accepted + 1, found.drafted_ns, k * n_steps, n_accepted)
-    return AnsweredText(name, number, k, False, plain), AnsweredText(name, number, k, True, drafted)
 
 
 def answered_texts(answers: Sequence[AnsweredText]) -> Iterator[DraftedText]:

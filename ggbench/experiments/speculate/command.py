@@ -41,12 +41,12 @@ def command(settings: SpeculateRequest, memory: BudgetOptions, asked: MeasureReq
 
     Without --gpu, steps of the pair are timed: each drafts k tokens, verifies them in one batch, and yields L tokens on
     average, the model's own included. It pays above the break-even L, which needs no trained weights: of a model that
-    is not on this disk, a twin is written and measured. If both are, they also continue texts of several tasks, in turn
-    without and with the draft; the table says what was accepted and gained.
+    is not on this disk, a twin is written and measured.
 
     Steps follow llama-server with --spec-type draft-simple: the draft reads each verified batch again. With --engine
-    llama-server, the server continues the texts, and its clock and counts are reported. Only it measures recurrent
-    models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type); of twins it shows nothing.
+    llama-server, the server continues texts of several tasks, in turn without and with drafts; the table says what was
+    accepted and gained, by its clock and counts. Only it measures recurrent models, heads such as eagle3 or MTP
+    (--mtp), and drafts by n-grams (--spec-type); of twins it shows nothing.
     """
     from ggbench.commands.measure_options import given_setup
     from ggbench.commands.output import interruptible

@@ -8,13 +8,11 @@ from collections.abc import Generator, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DraftText, Engine, Speculate
-from ggbench.engines.endings import Completed, EngineEnded, only, require_completed
-from ggbench.engines.events import Speculated, TextDrafted
+from ggbench.engines.contract import Engine, Speculate
+from ggbench.engines.endings import Completed, EngineEnded, require_completed
+from ggbench.engines.events import Speculated
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.expect.drafts import expected_acceptance
-from ggbench.experiments.speculate.answers import TEXTS, answers_of, is_trained
 from ggbench.experiments.speculate.record import (
     FEWEST_ROUNDS,
     MOST_ROUNDS,
@@ -31,7 +29,7 @@ from ggbench.sizing.budget import machine_budget
 from ggbench.sizing.drafts import check_drafts, check_pair, check_rolls_back, check_stands_alone
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.stats.speculation import StepTimes, best_step, measured_step
+from ggbench.stats.speculation import StepTimes, measured_step
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
@@ -40,10 +38,6 @@ SERVER_ERROR = 0.10
 _N_SINGLE = 2
 _REQUEST_S, _MOST_PASSES = 1.0, 8
 """Passes of a request: as many as take about this long."""
-_TEXTS_SHARE = 0.5
-"""Time for texts, as a share of that for steps."""
-_FEWEST_GEN, _MOST_GEN = 16, 192
-"""Tokens of a text; a model too slow for the fewest generates none."""
 
 
 def time_pair(session: Session) -> Measuring[Conclusion]:
@@ -65,8 +59,6 @@ def time_pair(session: Session) -> Measuring[Conclusion]:
     try:
         require_completed((yield from session.open(loaded, draft=draft_path)))
         yield from _rounds(session, depths)
-        if is_trained(session.target) and is_trained(session.draft):
-            yield from _texts(session)
     except EngineEnded as ended:
         return ended.ending
     return Completed()
@@ -153,30 +145,3 @@ def timed_cases(rounds: Sequence[SpeculationRound]) -> Iterator[SpeculationCase]
     for (n_depth, _), steps in sorted(timed.items(), key=lambda item: item[0]):
         if len(steps) > 1:
             yield SpeculationCase(n_depth, measured_step(steps, SERVER_ERROR))
-
-
-def _texts(session: Session) -> Measuring[None]:
-    """Generate each text with the k that is fastest at a typical acceptance, alternating with none.
-
-    Raises EngineEnded.
-    """
-    cases = list(timed_cases(session.recorder.recording.of(SpeculationRound)))
-    steps = [each.step for each in cases if each.n_depth == cases[0].n_depth]
-    best = best_step(steps, expected_acceptance("draft").value).times
-    n_gen = _n_gen(best.t1_ms / 1e3, session.settings(SpeculateSettings).within_s)
-    if not n_gen:
-        return
-    for number in range(FEWEST_ROUNDS):
-        for name, text in TEXTS.items():
-            yield Working("decode", number, FEWEST_ROUNDS, f"{name}, round {number + 1} of {FEWEST_ROUNDS}")
-            asked = DraftText(text, n_gen - 1, best.k, drafts_first=number % 2 == 1)
-            drafted = only(TextDrafted, *(yield from session.ask(asked)))
-            for found in answers_of(name, number, best.k, drafted):
-                session.recorder.observe(found)
-                yield PointMeasured("", found)
-
-
-def _n_gen(token_s: float, within_s: float) -> int:
-    """Return the tokens of each text, given the time of one; 0 if there is no time for any."""
-    n_gen = int(_TEXTS_SHARE * within_s / (2 * token_s * FEWEST_ROUNDS * len(TEXTS)))
-    return min(n_gen, _MOST_GEN) if n_gen >= _FEWEST_GEN else 0
