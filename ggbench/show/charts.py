@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ from ggbench.runs.run import Result, Run, Settings
 from ggbench.show import UNKNOWN
 from ggbench.show.run_figures import measured_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LatencyLine, LineFit
-from ggbench.stats.intervals import t_95
+from ggbench.stats.intervals import half_width
 from ggbench.units import format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
@@ -130,8 +129,7 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         windows, x = _depth_windows(run), x[:0]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
-    limit = None if run.limit is None else run.limit.line
-    return Curve(run.name, x, y, error, fitted_line(run.fit), limit, _fit_text(run.fit), run.dimmed)
+    return Curve(run.name, x, y, error, fitted_line(run.fit), run.limit, _fit_text(run.fit), run.dimmed)
 
 
 def _depth_windows(run: PlottedRun) -> list[DecodeWindow]:
@@ -155,13 +153,8 @@ def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Fl
     for window in windows:
         found.setdefault(round(window.mean_position), []).append(window.step_ms)
     x = sorted(found)
-    y = [float(np.mean(found[each])) for each in x]
-    error = [
-        t_95(len(found[each]) - 1) * statistics.stdev(found[each]) / len(found[each]) ** 0.5
-        if len(found[each]) > 1
-        else 0.0
-        for each in x
-    ]
+    y = [np.mean(found[each]) for each in x]
+    error = [half_width(found[each]) if len(found[each]) > 1 else 0.0 for each in x]
     return np.asarray(x, np.int64), np.asarray(y, np.float64), np.asarray(error, np.float64)
 
 

@@ -18,7 +18,7 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
 from ggbench.show.text import on_off
 from ggbench.show.words import say
-from ggbench.stats.decode_timing import DecodeLimit, LatencyLine, LineFit
+from ggbench.stats.decode_timing import LatencyLine, LineFit
 from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
 from ggbench.units import (
@@ -62,7 +62,7 @@ def measured_text(found: object, name: str, digits: int = 3) -> str:
     return UNKNOWN if value is None else bounded_text(value, digits)
 
 
-def w_text(line: LineFit | LatencyLine | DecodeLimit) -> str:
+def w_text(line: LineFit | LatencyLine) -> str:
     """Return W up to each break and beyond, as far as known: `271, then 1,900 from 2,048`, `271 up to 2,048`."""
     found, *others = (measured_text(each, "w_tokens_per_ms") for each in (*line.breaks, line))
     for each, text in zip(line.breaks, others, strict=True):

@@ -68,19 +68,11 @@ class LatencyLine(Record):
         )
 
 
-class DecodeLimit(Record):
+class DecodeLimit(LatencyLine, kw_only=True):
     """Bandwidth bound on decode latency."""
 
-    w_tokens_per_ms: _Slope | None
-    """Beyond all breaks; None if the bytes read per token do not grow with the context."""
-    b_ms: float
     bandwidth_bytes_per_s: float
     bandwidth_source: str
-    breaks: tuple[Break, ...] = ()
-
-    @property
-    def line(self) -> LatencyLine:
-        return LatencyLine(self.w_tokens_per_ms, self.b_ms, self.breaks)
 
 
 class LineFit(Record):

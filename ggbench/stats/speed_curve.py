@@ -116,11 +116,8 @@ class _Timed(NamedTuple):
 
 def measured_levels(depths: Sequence[DepthSpeed]) -> Known:
     """Return the mean latency at both ends of the window at each depth, for windows without a line through them."""
-    ends = []
-    for each in depths:
-        level = _level(each)
-        if level is not None:
-            ends += [(each.n_depth + 1, level), (each.n_depth + each.n_gen, level)]
+    timed = _timed(depths)
+    ends = [(n, each.level) for each in timed for n in (each.n_depth + 1, each.n_depth + each.n_gen)]
     return tuple(sorted(ends, key=lambda end: end[0]))
 
 
@@ -146,9 +143,9 @@ def measured_curve(
         rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
     elif limit is not None:
         # without a line nothing separates weights and cache: both at the rate in the deepest window's middle
-        last = max((each for each in depths if _level(each) is not None), key=lambda each: each.n_depth)
-        middle_ms = limit.line.ms(last.n_depth + last.n_gen // 2 + 1)
-        rates = (limit.bandwidth_bytes_per_s * middle_ms * last.tok_s / 1e3,) * 2
+        last = _timed(depths)[-1]
+        middle_ms = limit.ms(last.n_depth + last.n_gen // 2 + 1)
+        rates = (limit.bandwidth_bytes_per_s * middle_ms / last.level.value,) * 2
     return SpeedCurve(
         "measured",
         f"run {run_id}",

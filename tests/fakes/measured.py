@@ -75,7 +75,8 @@ def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n
     result = DecodeResult(
         n_prompt=25, n_gen=n_gen, prefill_ms=130.0, fit=fit_line(position, step_ns, again),
         latency=summarize(position, step_ns),
-        limit=DecodeLimit(610.4, weight_bytes / 60e9 * 1e3, 60e9, "measured in a test"),
+        limit=DecodeLimit(610.4, weight_bytes / 60e9 * 1e3, bandwidth_bytes_per_s=60e9,
+            bandwidth_source="measured in a test"),
     )  # fmt: skip
     store.finish(run_id, Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result))
     return run_id

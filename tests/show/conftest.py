@@ -90,7 +90,8 @@ def completed() -> Run:
         n_prompt=25, n_gen=10_000, prefill_ms=22.613,
         fit=LineFit(10_000, 1513.2, (1489.1, 1538.9), 5.9261, (5.9102, 5.9420)),
         latency=LatencySummary(9.24, 12.74, 108.2, (106.9, 109.5)),
-        limit=DecodeLimit(1922.6, 4.3774, 1.008e12, "NVML: 384 bit x 10501 MHz x 2"),
+        limit=DecodeLimit(1922.6, 4.3774, bandwidth_bytes_per_s=1.008e12,
+            bandwidth_source="NVML: 384 bit x 10501 MHz x 2"),
     )  # fmt: skip
     return Run(head=head, outcome=Outcome.COMPLETED, memory=memory, gpu_use=use, result=result, run_id=41)
 
@@ -156,7 +157,8 @@ def twin() -> Run:
         n_prompt=25, n_gen=2000, prefill_ms=150.5,
         fit=LineFit(2000, 205.31, (160.02, 310.77), 9.4127, (9.01, 9.82)),
         latency=LatencySummary(13.2, 48.31, 70.6, (61.3, 83.2)),
-        limit=DecodeLimit(251.2, 7.8125, 24.7e9, "measured 2026-11-20 with 2 threads"),
+        limit=DecodeLimit(251.2, 7.8125, bandwidth_bytes_per_s=24.7e9,
+            bandwidth_source="measured 2026-11-20 with 2 threads"),
         unsteady="the second half ran 8.1 % slower than the line through the first",
     )  # fmt: skip
     return Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=44)

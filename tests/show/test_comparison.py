@@ -33,7 +33,8 @@ def row(
     records: list[Any] = [
         DecodeResult(
             n_prompt=25, n_gen=400, fit=LineFit(400, w[0], w[1], b[0], b[1]),
-            latency=LatencySummary(11.0, 13.0, 90.0), limit=DecodeLimit(250.0, 8.0, 20e9, "given"),
+            latency=LatencySummary(11.0, 13.0, 90.0),
+            limit=DecodeLimit(250.0, 8.0, bandwidth_bytes_per_s=20e9, bandwidth_source="given"),
         ),
         Memory(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 50, 25, 25),), n_ctx=512),
         Subject(
@@ -182,7 +183,7 @@ def test_differences_are_named_with_their_letters() -> None:
     other = replace(other, backends=("Vulkan", "CPU"), build_flags="-DGGML_VULKAN=on")
     changed = row(
         quant="q8_0", bpw=8.5, n_ctx=1024, setup=LlamaConfig(threads=4, flash_attn="off"), environment=other,
-        limit=DecodeLimit(250.0, 8.0, 40e9, "given"),
+        limit=DecodeLimit(250.0, 8.0, bandwidth_bytes_per_s=40e9, bandwidth_source="given"),
     )  # fmt: skip
     compared = compare_quants([row(), changed, row()])
     assert {"quant: q4_k_m in a and c, q8_0 in b", "BPW: 4.00 in a and c, 8.50 in b"} <= texts(compared, "file")

@@ -137,7 +137,7 @@ def stairs(label: str, b_ms: float, n_gen: int, *, limit: bool = True) -> Curve:
     position = np.arange(26, 26 + n_gen)
     step_ms = (b_ms + (position // 256 + 0.5) * 256 / 205) * np.where(position % 40, 1.0, 1.05)
     fit = LineFit(n_gen, 205.0, (201.0, 209.0), b_ms, (b_ms - 0.08, b_ms + 0.08))
-    bound = DecodeLimit(260.0, b_ms * 0.8, 24.7e9, "given") if limit else None
+    bound = DecodeLimit(260.0, b_ms * 0.8, bandwidth_bytes_per_s=24.7e9, bandwidth_source="given") if limit else None
     step_ns = np.rint(step_ms * 1e6).astype(np.int64)
     return latency_figure([PlottedRun(label, position, step_ns, fit, bound)]).curves[0]
 

@@ -118,7 +118,8 @@ def test_a_row_without_w_says_how_many_tokens_it_needs(completed: Run) -> None:
          "271.0 ±1.0, then 1900 ±100 from 2,048"),
         (LineFit(9, None, (900.0, None), 5.0, None, breaks=(Break(2048, 271.0),)), "271, then > 900 from 2,048"),
         (LineFit(9, None, None, 5.0, None, breaks=(Break(2048, 271.0),)), "271 up to 2,048"),
-        (DecodeLimit(None, 5.0, 1e9, "", (Break(1024, 271.0),)), "271 up to 1,024"),
+        (DecodeLimit(None, 5.0, (Break(1024, 271.0),), bandwidth_bytes_per_s=1e9, bandwidth_source=""),
+         "271 up to 1,024"),
     ],
 )  # fmt: skip
 def test_w_says_where_it_changes(fit: LineFit | DecodeLimit, text: str) -> None:

@@ -26,7 +26,7 @@ from ggbench.runs.progress import Finished, Pace, PointMeasured, SamplesTimed, W
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.show.charts import latency_figure
-from ggbench.stats.decode_timing import DecodeLimit, LatencyLine, LatencySummary, LineFit
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
@@ -347,9 +347,9 @@ def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
 
 def test_a_series_has_the_fit_and_the_limit() -> None:
     live = grown(5000)
-    live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
+    live.limit = DecodeLimit(300.0, 8.0, bandwidth_bytes_per_s=20e9, bandwidth_source="given")
     (series,) = latency_figure([live.plotted("q8_0", behind=live.plotted("newer"))]).curves
-    assert series.limit == LatencyLine(300.0, 8.0)
+    assert series.limit == live.limit
     assert series.fit is not None
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
     assert series.dimmed

@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from msgspec.structs import asdict
+
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.description import Device
 from ggbench.machine.known_devices import recognize_device
@@ -170,7 +172,9 @@ def decode_limit(
     """
     weights = file_weights(model, model.name)
     line = decode_line(weights, kv_cache(model, type_k, type_v), bandwidth.bytes_per_s, n_seqs)
-    return DecodeLimit(line.w_tokens_per_ms, line.b_ms, bandwidth.bytes_per_s, bandwidth.source, line.breaks)
+    return DecodeLimit(
+        **asdict(line), bandwidth_bytes_per_s=bandwidth.bytes_per_s, bandwidth_source=bandwidth.source
+    )
 
 
 def decode_line(

@@ -62,6 +62,6 @@ def run(head: RunHead) -> Run:
             n_prompt=25, n_gen=300, prefill_ms=130.5,
             fit=LineFit(300, None, (1200.0, None), 11.0, (10.9, 11.1)),
             latency=LatencySummary(11.0, 13.0, 90.9),
-            limit=DecodeLimit(250_000.0, 8.0, 24.7e9, "given"),
+            limit=DecodeLimit(250_000.0, 8.0, bandwidth_bytes_per_s=24.7e9, bandwidth_source="given"),
         ),
     )  # fmt: skip
