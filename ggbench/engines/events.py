@@ -303,14 +303,16 @@ class Memory(Record, kw_only=True):
 
     @property
     def kv_bytes(self) -> int | None:
-        """KV caches over all devices; None without a context, or if no buffer was reported."""
-        return None if self.n_ctx is None or not self.buffers else sum(each.kv_bytes for each in self.buffers)
+        """KV caches over all devices."""
+        return self._of_context("kv_bytes")
 
     @property
     def compute_bytes(self) -> int | None:
-        return (
-            None if self.n_ctx is None or not self.buffers else sum(each.compute_bytes for each in self.buffers)
-        )
+        return self._of_context("compute_bytes")
+
+    def _of_context(self, field: str) -> int | None:
+        """Return the sum of one field of DeviceBuffers; None without a context, or if no buffer was reported."""
+        return sum(getattr(each, field) for each in self.buffers) if self.n_ctx and self.buffers else None
 
     @property
     def weight_bytes(self) -> int | None:

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ggbench.engines.contract import EngineConfig, engine_module
-from ggbench.errors import StoreError
 from ggbench.fields import options_of
 from ggbench.plugins import plugin_names
 from ggbench.record import Record
@@ -98,21 +97,12 @@ def rows_document(
     return Document(schema, printed_by, about, kind)
 
 
-def _setups() -> tuple[type[EngineConfig], ...]:
-    found: list[type[EngineConfig]] = []
-    for name in plugin_names("ggbench.engines", "engine"):
-        try:
-            found += engine_module(name).CONFIGS.values()
-        except StoreError:
-            continue
-    return tuple(found)
-
-
 def _known() -> Mapping[type, Sequence[type]]:
     """Return the records that engines and experiments define for the settings and results of a run."""
     experiments = [experiment_of(kind) for kind in plugin_names("ggbench.experiments", "measure")]
+    engines = map(engine_module, plugin_names("ggbench.engines", "engine"))
     return {
-        EngineConfig: _setups(),
+        EngineConfig: [kind for each in engines for kind in each.CONFIGS.values()],
         Settings: [each.settings_type for each in experiments],
         Result: [each.result_type for each in experiments],
     }

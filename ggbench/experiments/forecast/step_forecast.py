@@ -21,7 +21,7 @@ from ggbench.experiments.forecast.record import (
 from ggbench.record import Record
 from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
 from ggbench.stats.intervals import Estimate, half_width
-from ggbench.stats.speed_curve import POSITIONS
+from ggbench.stats.speed_curve import POSITIONS, inverse
 
 
 class _Line(Record):
@@ -164,6 +164,4 @@ def _middle(timing: TwinTiming) -> float:
 
 
 def _inverse(expected: Estimate | None, numerator: float) -> Estimate | None:
-    if expected is None or expected.low <= 0:
-        return None
-    return Estimate(numerator / expected.value, numerator / expected.high, numerator / expected.low)
+    return None if expected is None or expected.low <= 0 else inverse(expected, numerator)
