@@ -1,14 +1,10 @@
 """`ggbench` alone, in a terminal."""
 
-import contextlib
-import sqlite3
 from pathlib import Path
 
 import pytest
 
-from ggbench import paths
 from ggbench.cli import welcome
-from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes.model_stores import gguf_bytes, hide_model_stores, put_in_hub_cache
 
@@ -22,9 +18,9 @@ def welcomed(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_without_a_model_it_says_how_to_find_one(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     lines = welcomed(capsys)
-    assert lines[:2] == ["No model on this disk, 0 runs stored.", "ggbench pick"]
+    assert lines[:2] == ["No model on this disk.", "ggbench pick"]
     assert [line.split("  ")[0] for line in lines[3:]] == [
-        "ggbench demo", "ggbench tui", "ggbench doctor", "ggbench --help"
+        "ggbench demo", "ggbench results", "ggbench tui", "ggbench doctor", "ggbench --help"
     ]  # fmt: skip
     assert max(map(len, lines[1:])) <= 80
     assert not list(home.rglob("*.sqlite*")), "nothing was asked to be stored"
@@ -39,16 +35,6 @@ def test_with_models_it_names_one_of_them(capsys: pytest.CaptureFixture[str], ho
     assert lines[0].startswith("1 model on this disk (")
     assert lines[1] == "ggbench pick --local"
     assert lines[3].split("  ")[0] == "ggbench decode org/repo q8_0"
-
-
-def test_results_that_cannot_be_read_are_not_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with Store.open():
-        pass
-    with contextlib.closing(sqlite3.connect(paths.results_file())) as newer:
-        newer.execute("PRAGMA user_version = 999")
-    assert welcomed(capsys)[-1] == "The results cannot be read; see why with: ggbench doctor"
-    paths.results_file().write_text("not a database")
-    assert "the results file was damaged; it is kept as " in " ".join(welcomed(capsys))
 
 
 def test_it_is_what_ggbench_alone_prints(ggbench: Run) -> None:
