@@ -34,9 +34,9 @@ def command(settings: DecodeSettings, asked: MeasureRequest) -> None:
 
     If a quant fails, its row shows the reason and the rest continue. Each decode is stored as a run.
 
-    Several --engine, builds, forks, or the same program with other flags, such as 'llama -fa on' and 'llama -fa off',
-    make a run for each of --repeat, at least 4; the verdict is over the ratios within each turn. No difference means
-    none over 10 %. With --json it is compare's document. If a run fails, the others go on, and the exit code is its.
+    Several --engine, builds, forks, or the same program with other flags, such as 'llama-server -fa off', make a run
+    for each of --repeat, at least 4; the verdict is over the ratios within each turn. No difference means none over
+    10 %. With --json it is compare's document. If a run fails, the others go on, and the exit code is its.
     """
     from ggbench.commands.measuring import make_jobs
     from ggbench.commands.run_output import measure_and_show

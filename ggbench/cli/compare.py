@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     cls=DocumentedCommand,
     examples="""
     ggbench compare 3 4 -r 4
-    ggbench compare base.json 12
+    ggbench compare 3 4 --md
     """,
 )
-@click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
+@click.argument("run_ids", metavar="RUN...", type=int, nargs=-1)
 @against_option
 @option(
     "-r --repeat", "Measure the runs again this often, in turns, and compare those.", click.IntRange(1, 1000)
 )
 @plot_option
 @output_options
-def command(named: tuple[str, ...], repeat: int | None, output: Output) -> None:
-    """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
+def command(run_ids: tuple[int, ...], repeat: int | None, output: Output) -> None:
+    """Compare runs of any kind, by their numbers in `ggbench results`: which is better, and by how much.
 
-    Repeats of one setting are averaged. Files are read but not stored: whole runs of `ggbench export --format json`,
-    and llama-bench's files.
+    Repeats of one setting are averaged. `ggbench import` gives a number to the runs of a file.
 
     Times of one run each have a ratio but no verdict; -r measures both in turns. Of four turns or more, a run is better
     (★) if the 95 % interval of the ratios within turns excludes 1. There is no difference if it lies within 10 % either
     way; otherwise it is undecided. Three runs or more share these 5 % (Holm). PPL, KLD and same top tokens are compared
     chunk by chunk, and only if text, chunks, base and n_batch are the same.
     """
-    from ggbench.cli.named_runs import compared_runs
+    from ggbench.decisions.compare.comparison import columns_of
     from ggbench.runs.store.database import Store
+    from ggbench.runs.stored import read_run
 
     with Store.open() as store:
-        columns = compared_runs(store, named)
+        columns = columns_of([read_run(store, store.load_run(run_id)) for run_id in dict.fromkeys(run_ids)])
         output.notice(*store.notices)
         comparison = _compared(columns, is_alone_enough=bool(output.against) and repeat is None)
     if repeat is not None:

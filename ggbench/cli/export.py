@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _FORMATS = ("llama-bench", "row", "csv", "json")
 _STDOUT = Path("-")
-_LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --with-paths keeps them"
 
 
 @click.command(
@@ -44,17 +43,9 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
     default=_FORMATS[0],
 )
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
-@option("--with-paths", "Keep full paths and serial numbers of GPUs.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @quiet_option
-def command(
-    run_ids: tuple[int, ...],
-    form: str,
-    path: Path,
-    with_paths: bool,
-    force: bool,
-    output: Output,
-) -> None:  # fmt: skip
+def command(run_ids: tuple[int, ...], form: str, path: Path, force: bool, output: Output) -> None:
     """Write stored runs, by their numbers in `ggbench results`, in formats of other tools. Default: llama-bench's JSON.
 
     llama.cpp's scripts/compare-llama-bench.py joins the rows with llama-bench's own; --format json writes complete runs
@@ -67,7 +58,7 @@ def command(
     --format row prints the longest decode of a run, else its prompts, as a row of `ggbench published`: device, backend,
     build, model, quant, depth, tok/s and its deviation. Nothing is sent; the repository has an issue form for it.
 
-    Folders, server names and serial numbers of GPUs are left out, unless --with-paths is given.
+    Folders, server names and serial numbers of GPUs are left out.
     """
     from ggbench.files import check_free, write_as
     from ggbench.formats.run_document import as_json, samples_csv
@@ -83,11 +74,9 @@ def command(
         if form == "csv":
             pieces = samples_csv(store, runs)
         elif form == "json":
-            pieces = as_json(store, runs, with_paths=with_paths)
-            if not with_paths:
-                output.notice(_LEFT_OUT)
+            pieces = as_json(store, runs)
         else:
-            pieces = iter([_bench_rows(store, runs, output, form, with_paths=with_paths)])
+            pieces = iter([_bench_rows(store, runs, output, form)])
         if path == _STDOUT:
             for piece in pieces:
                 click.echo(piece, nl=False)
@@ -96,7 +85,7 @@ def command(
             output.notice(f"saved {counted(len(runs), 'run')} in {sanitize(str(path))}")
 
 
-def _bench_rows(store: Store, runs: list[StoredRun], output: Output, form: str, *, with_paths: bool) -> str:
+def _bench_rows(store: Store, runs: list[StoredRun], output: Output, form: str) -> str:
     from ggbench.formats.llama_bench import as_json
     from ggbench.formats.llama_bench_export import export_run
     from ggbench.formats.published_rows import rows_to_publish
@@ -108,7 +97,7 @@ def _bench_rows(store: Store, runs: list[StoredRun], output: Output, form: str, 
     unknown: dict[str, None] = {}
     for stored in runs:
         run = read_run(store, stored)
-        exported = export_run(run, read_recording(store, stored), with_paths=with_paths)
+        exported = export_run(run, read_recording(store, stored))
         if not exported.rows:
             output.notice(f"run {stored.run_id} ({stored.kind}) contains no llama-bench test")
         elif form == "row":

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 from msgspec.structs import replace
 
 from ggbench import fields
@@ -60,7 +59,7 @@ _BANDWIDTH = memory_option(
 _ENGINE = source_option(
     "--engine",
     "Run the model by your own llama.cpp. E.g. llama-server=/opt/bin/llama-server; flags of yours may follow the path, "
-    "in quotes. Default: llama, ggbench's own llama.cpp, which takes options of loading so, too: 'llama -fa off'.",
+    "in quotes. Default: llama, ggbench's own llama.cpp.",
     metavar="llama-server=PATH",
     multiple=True,
 )
@@ -96,19 +95,17 @@ def _engine_options(function: Function) -> Function:
 
 def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
     """Return a setup as run by an `--engine`: `llama-server` with `=PATH`, flags or both, `llama serve` with flags, or
-    `llama FLAGS` with options of loading that replace the command's own. Raises UsageError.
+    `llama`. Raises UsageError.
     """
     from ggbench.engines.http.config import LlamaServerConfig
 
     if text.split()[:2] == ["llama", "serve"]:
         return LlamaServerConfig.of_command(text, setup)
-    if text.startswith("llama "):
-        return _reloaded(setup, text.split()[1:])
     if text.strip() == "llama":
         return setup
     name, command = re.match(r"([\w-]*)[ =]?(.*)", text.strip()).groups()  # type: ignore[union-attr]
     if name != "llama-server":
-        hint = "write --engine llama-server or --engine llama-server=PATH; llama is ggbench's own llama.cpp"
+        hint = "write --engine llama-server or --engine llama-server=PATH; llama without flags is ggbench's own"
         raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
     return LlamaServerConfig.of_command(command.strip(), setup)
 
@@ -140,26 +137,6 @@ def _asked(
     from ggbench.models.reference import parse_model
 
     return MeasureRequest(parse_model(model, *quants), setups[0], engines=tuple(setups), **given)
-
-
-def _reloaded(setup: LlamaConfig, words: Sequence[str]) -> LlamaConfig:
-    """Return a setup with options of loading in place of its own: `-fa off`. Raises UsageError."""
-
-    @load_options
-    @click.pass_context
-    def changed(context: click.Context, setup: LlamaConfig) -> dict[str, object]:
-        source = context.get_parameter_source
-        given = [name for name in context.params if source(name) is ParameterSource.COMMANDLINE]
-        return {name: getattr(setup, name) for name in given}
-
-    params = changed.__click_params__  # type: ignore[attr-defined]
-    command = click.Command("llama", params=params, callback=changed, add_help_option=False)
-    try:
-        return replace(setup, **command.main(list(words), standalone_mode=False))
-    except click.ClickException as error:
-        raise UsageError(
-            f"--engine llama: {error.format_message()}", "it takes options of loading: -fa off"
-        ) from None
 
 
 def measuring_options(

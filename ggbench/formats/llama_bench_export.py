@@ -38,16 +38,13 @@ class ExportedRun(Record):
     """Fields with llama-bench's default, as they are unknown for the run."""
 
 
-def export_run(run: Run, recording: Recording, *, with_paths: bool = False) -> ExportedRun:
-    """Return the rows of a run; those of an imported run unchanged.
-
-    `with_paths` keeps the full paths of files, which may reveal who measured them.
-    """
+def export_run(run: Run, recording: Recording) -> ExportedRun:
+    """Return the rows of a run; those of an imported run unchanged."""
     kept = [each for each in recording.of(ImportedRow) if each.tool == TOOL]
     if kept:
         rows = [BenchRow.from_record(each) for each in kept]
     else:
-        fields = _fields(run, recording, with_paths=with_paths)
+        fields = _fields(run, recording)
         times = [*_prompts(recording), *_decodes(recording)]
         rows = [
             measured_row({**fields, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": n_depth}, samples_ns)
@@ -95,11 +92,13 @@ def _stretches(series: Series) -> dict[tuple[int, int], int]:
     return stretches
 
 
-def _fields(run: Run, recording: Recording, *, with_paths: bool) -> dict[str, Cell]:
-    """Return the values of llama-bench's fields from the run, except the test and its results."""
+def _fields(run: Run, recording: Recording) -> dict[str, Cell]:
+    """Return the values of llama-bench's fields from the run, except the test and its results; of a path its name,
+    as folders may reveal who measured.
+    """
     subject, described, environment = run.subject, recording.last(ModelDescribed), run.environment
     fields: dict[str, Cell | None] = {
-        "model_filename": (subject.file if with_paths else PurePath(subject.file).name) or None,
+        "model_filename": PurePath(subject.file).name or None,
         "model_type": described.text if described else None,
         "model_size": subject.weight_bytes,
         "model_n_params": subject.n_params,

@@ -82,11 +82,11 @@ _MANY = 1000
 
 def document_of(store: Store, stored: StoredRun) -> _Document:
     """Return a run with samples and observations, without paths and serial numbers."""
-    document: _Document = json.loads("".join(_pieces(store, stored, with_paths=False)))
+    document: _Document = json.loads("".join(_pieces(store, stored)))
     return document
 
 
-def _pieces(store: Store, stored: StoredRun, *, with_paths: bool) -> Iterator[str]:
+def _pieces(store: Store, stored: StoredRun) -> Iterator[str]:
     """Yield the JSON of a run: samples and observations, of which a month has millions, as they are read."""
     whole = _Whole(
         **{name: getattr(stored, name) for name in _COPIED},
@@ -97,24 +97,24 @@ def _pieces(store: Store, stored: StoredRun, *, with_paths: bool) -> Iterator[st
     )
     document = {"schema": SCHEMA, **msgspec.to_builtins(whole)}
     del document["samples"], document["observations"]
-    yield _encode(document if with_paths else _without_folders(document))[:-1]
-    shown = functools.cache(lambda text: text if with_paths else anonymous(text))
+    yield _encode(_without_folders(document))[:-1]
+    shown = functools.cache(anonymous)
     samples = (
         msgspec.structs.asdict(chunk) | {"series": shown(chunk.series)}
         for chunk in store.load_chunks(stored.run_id)
     )
     yield from _array("samples", samples)
     observations = (
-        {"at_ns": each.at_ns, "kind": shown(each.kind), "body": _body(each.body_json, with_paths=with_paths)}
+        {"at_ns": each.at_ns, "kind": shown(each.kind), "body": _body(each.body_json)}
         for each in store.load_observations(stored.run_id)
     )
     yield from _array("observations", observations)
     yield "}"
 
 
-def _body(body_json: str, *, with_paths: bool) -> object:
+def _body(body_json: str) -> object:
     body = json.loads(body_json)
-    return body if with_paths or not may_identify(body_json) else anonymous(body)
+    return anonymous(body) if may_identify(body_json) else body
 
 
 def _array(name: str, items: Iterator[object]) -> Iterator[str]:
@@ -147,8 +147,8 @@ def _without_folders(document: _Document) -> _Document:
     return bare
 
 
-def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> Iterator[str]:
-    """Return a document of runs in pieces; without paths and serial numbers unless `with_paths`.
+def as_json(store: Store, runs: Sequence[StoredRun]) -> Iterator[str]:
+    """Return a document of runs in pieces, without paths and serial numbers.
 
     Raises UsageError, before the first piece, for one that is still running.
     """
@@ -156,7 +156,7 @@ def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False
         if stored.state == RUNNING:
             raise UsageError(f"run {stored.run_id} is still running", "export it when it has finished")
     head = _encode({"schema": SEVERAL, "ggbench": ggbench.__version__})[:-1]
-    documents = (_pieces(store, stored, with_paths=with_paths) for stored in runs)
+    documents = (_pieces(store, stored) for stored in runs)
     separated = itertools.chain.from_iterable(itertools.chain([","], each) for each in documents)
     return itertools.chain([f'{head},"runs":['], itertools.islice(separated, 1, None), ["]}\n"])
 

@@ -77,7 +77,6 @@ def test_two_files_of_one_name_and_quant_have_two_names(ggbench: Run) -> None:
     assert document["warnings"] == []
 
 
-PEERS = Path(__file__).parents[1] / "data" / "peers"
 TEXT = TextSource("topics", "ab" * 32, 1000)
 
 
@@ -169,18 +168,6 @@ def test_runs_are_measured_again_in_turns(ggbench: Run, tiny_twin: Path, tmp_pat
     assert len(again.out.splitlines()) <= 16
 
 
-def test_a_file_is_read_without_storing_it(ggbench: Run, tmp_path: Path) -> None:
-    put_decodes({"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
-    exported = tmp_path / "base.json"
-    assert ggbench("export", "1", "--format", "json", "-o", exported).code == 0
-    ran = ggbench("compare", exported, "2")
-    assert (ran.code, ran.err) == (0, "")
-    assert "a q4_k_m" in ran.out and "b q8_0" in ran.out
-    assert len(ggbench("results", "--json").json["rows"]) == 2
-    rows = ggbench("compare", PEERS / "llama-bench.json", PEERS / "llama-bench.jsonl", "--json").json["rows"]
-    assert {row["run"]["head"]["subject"]["source"] for row in rows} == {"imported"}
-
-
 def test_published_figures_are_shown_below(ggbench: Run) -> None:
     put_decodes({"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
     one, two = ggbench("compare", "1", "--against", "published"), ggbench("compare", "1", "2", "--against", "published")
@@ -195,10 +182,9 @@ def test_published_figures_are_shown_below(ggbench: Run) -> None:
     [
         (("1",), 2, "comparing needs at least two runs", "ggbench results"),
         (("1", "99"), 2, "no run named '99'", ""),
-        (("1", "x"), 2, "'x' is neither the number of a run nor a file", ""),
+        (("1", "x.json"), 2, "'x.json' is not a valid integer", "ggbench compare --help"),
         (("1", "3"), 2, "have nothing in common to compare", "compare runs of one kind"),
         (("1", "2", "--plot", "--json"), 2, "--plot cannot be used with --json", ""),
-        (("1", "gone.json"), 5, "gone.json is not a file", "check the path"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_two_lines(

@@ -204,16 +204,3 @@ def test_several_engines_are_for_bench_and_prefill(tiny_twin: Path, tmp_path: Pa
     assert "exclude --plot" in ggbench("bench", tiny_twin, "--plot", *engines).err
     assert "/no/such was not found" in ggbench("decode", tiny_twin, "--engine", "llama-server=/no/such").err
     assert "that ggbench loads itself" in ggbench("decode", "http://127.0.0.1:1", *engines[2:]).err
-
-
-def test_settings_of_the_own_engine_are_engines_too(tiny_twin: Path, ggbench: Run) -> None:
-    """What an engine names replaces the command's own options, the rest stays."""
-    engines = ("--engine", "llama", "--engine", "llama -fa off -ub 64 --no-mmap")
-    ran = ggbench("bench", tiny_twin, "-n", "70", "-r", "1", "-t", "1", "-ub", "32", *engines, "--json")
-    assert ran.code == 0, ran.err
-    said = "; ".join(f"{each['name']}: {' in a, '.join(each['values'])} in b" for each in ran.json["differences"])
-    assert "n_ubatch: 32 in a, 64 in b" in said and "off in b" in said and "mmap: on in a, off in b" in said
-    assert "threads" not in said
-    assert "--n-ubatch 64 --flash-attn off --no-mmap" in ran.json["rows"][1]["name"]
-    wrong = ggbench("bench", tiny_twin, "--engine", "llama --nothing")
-    assert (wrong.code, "--engine llama: No such option" in wrong.err) == (2, True)

@@ -101,7 +101,6 @@ def test_a_file_brings_a_run_home(ggbench: Run, decoded: Path, tmp_path: Path, m
     words = ("export", "1", "--format", "json", "-o", path)
     saved = ggbench(*words)
     assert (saved.code, saved.out) == (0, "")
-    assert "--with-paths keeps them" in saved.err
     over = ggbench(*words)
     assert (over.code, "exists already" in over.err) == (2, True)
     assert ggbench(*words, "--force").code == 0

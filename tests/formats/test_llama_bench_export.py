@@ -20,9 +20,9 @@ from tests.fakes import machines, measured
 from tests.formats.conftest import PEERS, ReadRuns
 
 
-def exported(store: Store, run_id: int, *, with_paths: bool = False) -> ExportedRun:
+def exported(store: Store, run_id: int) -> ExportedRun:
     stored = store.load_run(run_id)
-    return export_run(read_run(store, stored), read_recording(store, stored), with_paths=with_paths)
+    return export_run(read_run(store, stored), read_recording(store, stored))
 
 
 def put_decode(store: Store, *observed: object, setup: LlamaConfig | None = None) -> int:
@@ -80,14 +80,13 @@ def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -
     assert (whole["type_k"], whole["flash_attn"], whole["no_kv_offload"]) == ("q8_0", 1, True)
     assert (whole["tensor_split"], whole["n_cpu_moe"], whole["n_threads"]) == ("3.00/1.00", 2, 8)
     assert found.unknown == ("build_commit", "build_number")
-    assert exported(store, run_id, with_paths=True).rows[0].whole["model_filename"] == "/cache/twins/q4_k_m.gguf"
 
 
 def test_a_row_to_publish_names_device_model_and_build_and_nobody(store: Store) -> None:
     run_id = put_decode(store, PromptTiming(25, 5_000_000), ModelDescribed("qwen2 0.5B Q4_K - Medium"))
     run = read_run(store, store.load_run(run_id))
 
-    (row,) = rows_to_publish(run, exported(store, run_id, with_paths=True).rows)
+    (row,) = rows_to_publish(run, exported(store, run_id).rows)
 
     assert (row.device, row.count, row.backend) == ("rtx-4090", 1, "CUDA")
     assert (row.model, row.quant, row.test, row.n_depth) == ("qwen2 0.5B", "q4_k_m", "tg600", 25)

@@ -42,9 +42,9 @@ def put_runs(store: Store) -> list[int]:
     return [run_id, measured.put_interrupted(store, measured.start(quant="q8_0"))]
 
 
-def moved(store: Store, run_ids: list[int], other: Store, path: Path, *, with_paths: bool = False) -> list[Kept]:
+def moved(store: Store, run_ids: list[int], other: Store, path: Path) -> list[Kept]:
     """Take runs from one store to another by a file."""
-    path.write_text("".join(as_json(store, [store.load_run(each) for each in run_ids], with_paths=with_paths)))
+    path.write_text("".join(as_json(store, [store.load_run(each) for each in run_ids])))
     return keep(other, list(read_runs(path)))
 
 
@@ -82,21 +82,18 @@ def test_a_file_names_no_folder_user_and_serial_number(store: Store, other: Stor
     assert away.environment.gpus[0] == replace(machines.GPU, uuid=None, pci_bus_id=None)
     assert away.environment.imported is not None
     assert (away.environment.imported.tool, away.environment.imported.file) == ("ggbench 0.1.0", "x.json")
-    whole = moved(store, run_ids, other, tmp_path / "y.json", with_paths=True)
-    assert not whole[0].is_new
 
 
 def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: Store, tmp_path: Path) -> None:
-    """It is the same run with its paths and without; without a file the folder's own name is all that there is."""
+    """Without a file the folder's own name is all that there is."""
     head = measured.start()
     subject = replace(head.subject, model="/home/alice/best", file="/home/alice/best/Tiny-1B.Q4_K_M.gguf")
     run_id = measured.put_run(store, replace(head, subject=replace(subject, source="file")))
     unnamed = measured.put_run(store, replace(head, subject=replace(subject, file="", model="/home/me/smol")))
     kept = moved(store, [run_id, unnamed], other, tmp_path / "x.json")
     assert [other.load_run(each.run_id).subject.model for each in kept] == ["Tiny-1B", "smol"]
-    for with_paths in (False, True):
-        (again,) = moved(store, [run_id], other, tmp_path / f"{with_paths}.json", with_paths=with_paths)
-        assert not again.is_new
+    (again,) = moved(store, [run_id], other, tmp_path / "y.json")
+    assert not again.is_new
 
 
 def test_numbers_in_base64_are_no_paths(store: Store, other: Store, tmp_path: Path) -> None:

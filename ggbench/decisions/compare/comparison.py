@@ -98,7 +98,7 @@ class Comparison(Record):
 def columns_of(runs: Sequence[Run], places: Sequence[str] = ()) -> list[Column]:
     """Return a column for each setting with its repeats, or for each run if all are of one setting.
 
-    Runs that differ in `places` are not averaged: their files, empty for the store.
+    Runs that differ in `places` are not averaged.
     """
     columns: dict[tuple[str, str], Column] = {}
     for index, run in enumerate(runs):
