@@ -32,6 +32,12 @@ def nobody_else_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggbench.commands.measuring.OthersWatch", lambda: Others(0.0))
 
 
+@pytest.fixture(autouse=True)
+def no_substitute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for no other model where one does not do, as that sizes the catalog."""
+    monkeypatch.setattr("ggbench.commands.picking.find_substitute", lambda *_: "")
+
+
 @dataclass(frozen=True)
 class Others:
     """Other programs that use this share of the CPU."""

@@ -62,7 +62,9 @@ def test_what_an_expert_would_find(ggbench: Run, line: str, gpu: str, code: int,
     assert kinds(ran.json) == found
 
 
-@pytest.mark.parametrize("line", JUDGED.values())
+@pytest.mark.parametrize(
+    "line", [pytest.param(each, marks=pytest.mark.slow if n % 4 else ()) for n, each in enumerate(JUDGED.values())]
+)
 def test_a_line_of_a_public_thread_is_judged_as_by_an_expert(ggbench: Run, line: dict[str, Any]) -> None:
     """It fits if the expert says so, and what the expert names is among the findings."""
     machine = [word for name in ("gpu", "ram") if line.get(name) for word in (f"--{name}", line[name])]

@@ -12,6 +12,12 @@ from tests.cli.conftest import Run
 from tests.fakes.llama_server import install, install_app
 
 
+@pytest.fixture
+def two_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure in fewer turns than a verdict needs, as each starts a program."""
+    monkeypatch.setattr("ggbench.stats.turns.FEWEST_TURNS", 2)
+
+
 @pytest.mark.parametrize("command", ["decode", "bench"])
 def test_a_run_by_the_users_server_is_stored_with_its_build_and_can_be_repeated(
     command: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
@@ -141,6 +147,7 @@ def test_bench_measures_several_engines_in_turns_and_names_the_faster(
     assert speed["values"] == pytest.approx([100, 200]) and speed["versus"][1]["n_turns"] == 4
 
 
+@pytest.mark.usefixtures("two_turns")
 def test_an_engine_that_fails_among_several_decides_the_exit_code(
     tiny_twin: Path, tmp_path: Path, ggbench: Run
 ) -> None:
@@ -151,7 +158,7 @@ def test_an_engine_that_fails_among_several_decides_the_exit_code(
     ran = ggbench("bench", tiny_twin, "-n", "100", "-t", "1", *engines)
     said = " ".join(ran.err.split())
     assert ran.code == 3, ran.err
-    assert f"llama-server={broken}: 4 runs failed: " in said and "out of memory" in said
+    assert f"llama-server={broken}: 2 runs failed: " in said and "out of memory" in said
     assert ran.out == ""
 
 
@@ -182,20 +189,21 @@ def test_each_depth_has_its_ratio(tiny_twin: Path, tmp_path: Path, ggbench: Run)
     assert "is faster in decode at n_depth 0: 2.00 times" in ran.out and "at 256 tok/s" in ran.out
 
 
+@pytest.mark.usefixtures("two_turns")
 def test_prefill_measures_several_engines_in_turns(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
     program = install(tmp_path)
     asked = ("prefill", tiny_twin, "--lengths", "25,100", "-t", "1")
     ran = ggbench(*asked, *_two(program, 5_000_000, 10_000_000), "--json")
     assert ran.code == 0, ran.err
     with Store.open() as store:
-        runs = [read_run(store, store.load_run(number)) for number in range(1, 9)]
+        runs = [read_run(store, store.load_run(number)) for number in range(1, 5)]
     first, second = (f"{program} --step-ns {ns}" for ns in (5_000_000, 10_000_000))
-    assert [run.head.setup.command for run in runs] == [first, second] * 2 + [second, first] * 2  # type: ignore[attr-defined]
+    assert [run.head.setup.command for run in runs] == [first, second] * 2  # type: ignore[attr-defined]
     assert {run.head.settings.repeat for run in runs} == {1}  # type: ignore[attr-defined]
     found = {each["metric"]: each for each in ran.json["metrics"]}
     for metric in ("prefill_25", "prefill_100"):
         _, versus = found[metric]["versus"]
-        assert versus["ratio"] == pytest.approx(0.5) and versus["ratio_ci95"] == pytest.approx([0.5, 0.5])
+        assert versus["ratio"] == pytest.approx(0.5)
 
 
 def test_several_engines_are_for_bench_and_prefill(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:

@@ -23,12 +23,6 @@ CARD = ("--gpu", "rtx-3060")
 F16 = ("-ctk", "f16", "-ctv", "f16")
 
 
-@pytest.fixture
-def no_substitute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for no other model where one does not do: that is a pick of the whole catalog."""
-    monkeypatch.setattr("ggbench.commands.picking.find_substitute", lambda *_: "")
-
-
 def said_against(document: dict[str, Any]) -> set[str]:
     return {each["key"] for each in document["reasons"]}
 
@@ -79,8 +73,12 @@ def test_a_catalog_models_own_mixture_is_picked_by_its_published_size(ggbench: R
     assert "q5_1 is not known to be published in Qwen/Qwen1.5-0.5B-Chat-GGUF" in lacking["notes"][0]
 
 
-def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
-    ran = ggbench("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "--need-ctx", "32k", "--json")
+def test_nothing_holds_so_long_a_context(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = ggbench("pick", "llama-3.1-70b", "q4_k_m", "--gpu", "rtx-3090", "--ram", "8GiB", "-c", "8k")
+    assert "two of them hold it with 8k (--gpu rtx-3090x2)" in pair.err
+    monkeypatch.setattr("ggbench.commands.picking.card_twice", lambda *_: "")
+    words = ("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "--need-ctx", "32k")
+    ran = ggbench(*words, "--json")
     assert ran.code == ExitCode.DOES_NOT_FIT
     document = ran.json
     assert document["pick"] is None
@@ -89,15 +87,14 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
     assert (nearest["quant"], nearest["type_k"]) == ("q2_k", "q8_0")
     assert [check["is_met"] for check in nearest["checks"]] == [False]
     assert any(change["left_bytes"] >= 0 for change in document["changes"])
-    said = ggbench("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "--need-ctx", "32k", "--why")
+    monkeypatch.setattr("ggbench.commands.picking.find_substitute", lambda *_: "qwen3.8-27b")
+    said = ggbench(*words, "--why")
     assert (said.code, "all candidates" in said.out) == (ExitCode.DOES_NOT_FIT, True)
     assert re.fullmatch(
         r"Error: .*qwen1.5-72b does not fit: .* of main memory short\nHint: it fits with -c \d+; .*\n",
         said.err,
     )
     assert said.err.endswith("; qwen3.8-27b fits: ggbench pick qwen3.8-27b --gpu rtx-3060 --n-ctx 32768\n")
-    pair = ggbench("pick", "llama-3.1-70b", "q4_k_m", "--gpu", "rtx-3090", "--ram", "8GiB", "-c", "8k")
-    assert "two of them hold it with 8k (--gpu rtx-3090x2); qwen3.8-27b fits" in pair.err
 
 
 def test_a_workload_is_shortened_to_a_given_context(ggbench: Run) -> None:
@@ -124,7 +121,6 @@ def test_a_prompt_cache_is_limited_to_the_main_memory_that_is_left(ggbench: Run)
     assert re.search(r" --cache-ram [0-9]+$", little["commands"]["llama_server"])
 
 
-@pytest.mark.usefixtures("no_substitute")
 def test_needs_that_change_the_answer(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-7b", *CARD, "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--json")
     free = ggbench(*options).json
@@ -248,7 +244,6 @@ def test_a_repo_of_many_quants_is_read_once(ggbench: Run, hub: TestHub, tiny_twi
     assert (missing.code, missing.err.count("\n")) == (ExitCode.NETWORK, 2)
 
 
-@pytest.mark.usefixtures("no_substitute")
 def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Gpu(0, "NVIDIA GeForce RTX 3060", None, None, 12 * GIB, GIB // 2, 192, 7501, "580.1")
     monkeypatch.setattr("ggbench.sizing.budget.visible_gpus", lambda: (full,))
@@ -258,7 +253,6 @@ def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.Monkey
     assert ran.json["nearest_miss"]["fits"] is False
 
 
-@pytest.mark.usefixtures("no_substitute")
 def test_a_context_beyond_training_is_planned_up_to_it_and_is_marked(ggbench: Run) -> None:
     """The need is not met; what runs is what a need of the whole training context gets."""
     words = ("pick", "qwen1.5-0.5b", "q4_0", "q8_0", *CARD)
@@ -277,7 +271,6 @@ def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:
     assert "this disk has no model" in ran.err and "Hint: ggbench pick finds" in ran.err
 
 
-@pytest.mark.usefixtures("no_substitute")
 def test_one_configuration_is_printed_or_saved_as_asked(ggbench: Run, home: Path) -> None:
     """Nothing but what is pasted; a Modelfile only where Ollama has settings for everything planned."""
     words, file = ("pick", "twin:qwen1.5-7b", "q5_k_m", *CARD, "-c", "16k"), home / "models.ini"

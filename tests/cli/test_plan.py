@@ -54,7 +54,6 @@ def test_main_memory_that_was_given_is_not_that_of_a_machine_with_its_own(ggbenc
         ("qwen2.5-14b q8_0 -c 4096 --gpu t4", False), ("qwen2.5-14b q8_0 -c 1024 --gpu t4", True),
         ("qwen3.5-122b-a10b q8_0 -c 32k --gpu dgx-spark", False),
         ("gpt-oss-120b mxfp4 -ncmoe 31 -c 24k -ub 2048 --gpu rtx-4070 --ram 64GiB", True),
-        ("qwen3-32b q8_0 -c 32k --gpu a40", True), ("qwen2.5-72b q4_k_m -c 8k --gpu l40s", False),
     ],
 )  # fmt: skip
 def test_a_card_holds_what_it_holds_in_reports(ggbench: Run, words: str, fits: bool) -> None:
@@ -79,7 +78,6 @@ def test_a_reserve_that_alone_decides_is_said(ggbench: Run) -> None:
     ("model", "gpu", "setting", "a_mib"),
     [
         ("qwen3-30b-a3b", "m4-pro-24gb", "sudo sysctl iogpu.wired_limit_mb=", 1),
-        ("llama-3.1-70b", "strix-halo-64gb", "boot Linux with ttm.pages_limit=", 256),
         ("qwen3-30b-a3b", "radeon-890m-32gb", "boot Linux with ttm.pages_limit=", 256),
     ],
 )
@@ -141,7 +139,7 @@ def test_with_a_workload_experts_are_placed_as_pick_places_them(ggbench: Run) ->
 
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "f32", "--vram", "3GiB").code == 0
-    assert ggbench("plan", "qwen1.5-7b", "--vram", "1GiB").code == 3
+    assert ggbench("plan", "qwen1.5-7b", "q4_k_m", "--vram", "1GiB").code == 3
     assert ggbench("plan", "qwen1.5-0.5b", "q9_k", *CARD).code == 2
     assert ggbench("plan", "qwen1.5-0.5b", "--n-ctx", "100000000", *CARD).code == 2
     assert ggbench("plan", "qwen1.5-0.5b", *CARD, "--tensor-split", "1,1").code == 2

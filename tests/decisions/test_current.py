@@ -71,10 +71,8 @@ CURRENT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("machine", "workload", "label", "pick", "beside"),
-    [pytest.param(*each, marks=pytest.mark.slow if index else ()) for index, each in enumerate(CURRENT)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("machine", "workload", "label", "pick", "beside"), CURRENT)
 def test_the_most_capable_current_model_is_picked(
     engine: Engine, machine: str, workload: str, label: str, pick: str, beside: dict[str, str]
 ) -> None:

@@ -1,7 +1,7 @@
 """Pasted llama-server commands: which options they have, whatever they stand in, and damaged ones end in an error."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ggbench.engines.llama.command_line import in_own_words, parse_command, server_options
@@ -97,7 +97,6 @@ _PARTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(_PARTS | st.text(max_size=8), max_size=14), st.sampled_from([" ", ""]))
 def test_a_damaged_command_is_parsed_or_refused(parts: list[str], joint: str) -> None:
     """Nothing but UsageError, whatever is cut off, doubled or moved."""

@@ -69,7 +69,7 @@ def install(folder: Path, way: str = "") -> Path:
     texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in said.items())
     known = "" if way == "no library" else f"case $* in\n{texts}esac\n"
     path.write_text(
-        f"#!/bin/sh\n{known}PYTHONPATH='{root}' exec '{sys.executable}' -P -m tests.fakes.llama_server '{way}' \"$@\"\n"
+        f"#!/bin/sh\n{known}PYTHONPATH='{root}' exec '{sys.executable}' -SPm tests.fakes.llama_server '{way}' \"$@\"\n"
     )
     path.chmod(0o755)
     return path

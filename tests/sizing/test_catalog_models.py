@@ -50,10 +50,12 @@ def test_every_model_keeps_what_its_shape_says(architecture: str, allocator: Dry
 
 
 def cut(hyper: Hyperparameters) -> Hyperparameters:
-    """Return the model with the first layers that are of every kind, few experts and narrow feed-forwards."""
+    """Return the model with the first layers that are of every kind, few experts and narrow layers."""
     kinds = layer_kinds(build_model(hyper, "whole"))
     n_layer = max(kind.layers[0] for kind in kinds) + 1
     changes: dict[str, int] = {"n_layer": n_layer, "n_vocab": 512, "n_ff": 256}
+    if hyper.n_embd > 4096:
+        changes |= {"n_embd": 1024, "head_dim": hyper.n_embd_head}
     changes |= {name: 256 for name in ("n_ff_expert", "n_ff_shared_expert") if getattr(hyper, name)}
     if hyper.n_expert:
         changes["n_expert"] = max(4, hyper.n_expert_used)

@@ -14,7 +14,7 @@ from ggbench.errors import DoesNotFit, UsageError
 from ggbench.hub import part_file
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
-from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths
+from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.tiny_repo import BODIES, CONTENT, MIB, REPO, assert_nothing_has_its_name, part_of, put_part
 
@@ -82,9 +82,8 @@ def test_a_kill_loses_no_byte(access: HubAccess, hub: TestHub, listing: RepoList
             assert any(int(line) == reached for line in process.stdout)
             process.send_signal(signal.SIGKILL)
         assert_nothing_has_its_name(access)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    paths = cached_paths(access, listing, one)
-    assert paths is not None and paths[0].read_bytes() == CONTENT
+    (path,) = download(access, listing, one)
+    assert path.read_bytes() == CONTENT
     assert hub.sent_bytes() == len(CONTENT)
 
 
