@@ -60,8 +60,9 @@ def test_it_is_a_command_with_options_of_its_settings(ggbench: Run, machine: Fak
 
 
 def test_its_runs_are_listed_shown_compared_and_reported(
-    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ggbench.formats.report_page.vega_script", str)
     ids = [ggbench("chat", tiny_twin, "--turns", n, "--json").json["run_id"] for n in (2, 3)]
     listed = ggbench("results", "--json").json["rows"]
     assert [(row["kind"], row["state"]) for row in listed] == [("chat", "completed")] * 2

@@ -12,7 +12,8 @@ from tests.cli.validation import check_document
 
 
 def test_the_schemas_are_json_schema() -> None:
-    schemas = [document.json_schema() for document in documents().values()]
+    """One of an answer, and one of many runs; all are made by one function."""
+    schemas = [documents()[name].json_schema() for name in ("pick", "compare")]
     shared = {name: part for each in schemas for name, part in each.pop("$defs", {}).items()}
     for each in (*schemas, *shared.values()):
         Draft202012Validator.check_schema(each)

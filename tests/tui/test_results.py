@@ -393,6 +393,7 @@ def test_the_command_is_copied_and_shown(
 def test_runs_are_saved_where_ggbench_was_started(
     look: Look, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ggbench.formats.report_page.vega_script", str)
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
