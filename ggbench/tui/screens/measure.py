@@ -57,7 +57,7 @@ class Chosen(msgspec.Struct, frozen=True):
     """Those that have a plan."""
     setup: LlamaConfig
     workload: str
-    """That of the needs."""
+    """The workload of the needs."""
     is_elsewhere: bool = False
     """Whether the plans are of another machine than this, which measures."""
 
