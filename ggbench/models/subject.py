@@ -1,8 +1,18 @@
-"""The subject of a run: one quant of one model."""
+"""The subject of a run: one quant of one model, and what lists call it."""
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
+from ggbench.gguf_file import quants
 from ggbench.record import Record
+from ggbench.text import sanitize
+
+_PATH_STARTS = ("/", "./", "../", "~")
+_NAMELESS = {"", ".", "..", "~"}
+"""Last parts of paths that are not file names."""
+_FOLDERS_ABOVE = 2
+"""A folder's models are its own files and those of its direct subfolders."""
 
 
 class Subject(Record, kw_only=True):
@@ -47,3 +57,40 @@ class Subject(Record, kw_only=True):
         ]
         differ = [mine != theirs for mine, theirs in pairs if mine is not None and theirs is not None]
         return any(differ) if differ else None
+
+
+def model_name(subject: Subject) -> str:
+    """Return the model as it was given; a path becomes the file's name without the quant. Printable."""
+    if not is_path(subject):
+        return sanitize(subject.model)
+    return sanitize(_name_in_folder(PurePath(subject.file or subject.model)) or subject.model)
+
+
+def long_name(subject: Subject) -> str:
+    """Return the name of a model of which another has the name: the path, or the file after the model. Printable."""
+    if is_path(subject):
+        return sanitize(subject.file or subject.model)
+    return sanitize(f"{subject.model} {PurePath(subject.file).name}".rstrip())
+
+
+def _name_in_folder(path: PurePath) -> str:
+    """Return a file's name without quant and ending; the folder's name if the quant is all of it."""
+    name = path.name if path.name not in _NAMELESS else path.parent.name
+    short = quants.name_without_quant(name)
+    if not short:
+        return path.parent.name or name
+    has_no_quant = short == quants.model_name(name) and quants.parse_shard_name(name) is None
+    return name if has_no_quant else short
+
+
+def is_path(subject: Subject) -> bool:
+    """Return whether MODEL was a path: it looks like one, or the file is there."""
+    model = subject.model
+    if model.startswith(_PATH_STARTS) or model in _NAMELESS or model.lower().endswith(".gguf"):
+        return True
+    parts, file = PurePath(model).parts, PurePath(subject.file)
+    if subject.source == "hub" or ":" in model or not parts:
+        return False
+    if len(parts) > 1 and subject.source == "file" and len(file.parts) == 1:
+        return True  # imported without its folders
+    return any(folder.parts[-len(parts) :] == parts for folder in (file, *file.parents[:_FOLDERS_ABOVE]))

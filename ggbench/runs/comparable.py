@@ -16,6 +16,7 @@ from ggbench.errors import StoreError
 from ggbench.machine.environment import gpus_of
 from ggbench.machine.host import describe_cpu
 from ggbench.machine.records import Environment
+from ggbench.models.subject import long_name, model_name
 from ggbench.record import Record
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.run import Run, RunHead
@@ -144,6 +145,8 @@ def _facts_of(stored: StoredRun) -> RunFacts:
         stored.run_id,
         origin=_origin(stored.kind, stored.started_at, stored.subject.quant),
         content=None if imported is None else imported.content_sha256,
+        name=model_name(stored.subject),
+        long_name=long_name(stored.subject),
     )
     try:
         run = listed_run(stored)

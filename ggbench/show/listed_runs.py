@@ -14,6 +14,7 @@ from ggbench.errors import GgbenchError
 from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
 from ggbench.record import Record
+from ggbench.runs.comparable import update_facts
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import StoredRun, StoredSamples
@@ -24,7 +25,7 @@ from ggbench.show.charts import LineChart, PlottedRun
 from ggbench.show.document import rows_document
 from ggbench.show.figure import Figure, Value, figure_values, figures_type, member
 from ggbench.show.glossary import MARKED_RUN, UNSTEADY
-from ggbench.show.names import model_name, model_names, quant_name, unambiguous_names
+from ggbench.show.names import model_names, quant_name, unambiguous_names
 from ggbench.show.presenter import figure_of, line_charts_of, presenter_of
 from ggbench.show.run_figures import ANSWERS, note
 from ggbench.show.words import say
@@ -124,11 +125,9 @@ def runs_named(store: Store, model: str, limit: int) -> tuple[tuple[StoredRun, .
     """Return the newest runs of a MODEL as it was typed, or else as lists name it, and how many there are."""
     if n_runs := store.count_of(model):
         return store.list_runs(model=model, limit=limit), n_runs
-    runs = store.list_runs()
-    names = model_names([run.subject for run in runs])
-    named = zip(runs, names, strict=True)
-    found = tuple(run for run, name in named if model in (name, model_name(run.subject)))
-    return found[: limit if limit >= 0 else None], len(found)
+    update_facts(store)
+    found = store.facts.named(model)
+    return tuple(store.load_runs(found[:limit])), len(found)
 
 
 def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:

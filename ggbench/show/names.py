@@ -14,21 +14,13 @@ from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.fields import config_options
-from ggbench.gguf_file import quants
-from ggbench.gguf_file.quants import name_without_quant
-from ggbench.models.subject import Subject
+from ggbench.models.subject import Subject, is_path, long_name, model_name
 from ggbench.show.words import say
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from ggbench.runs.run import Run
 
-
-_PATH_STARTS = ("/", "./", "../", "~")
-_NAMELESS = {"", ".", "..", "~"}
-"""Last parts of paths that are not file names."""
-_FOLDERS_ABOVE = 2
-"""A folder's models are its own files and those of its direct subfolders."""
 
 _NAMED_MODELS = 3
 
@@ -42,13 +34,6 @@ def short_device(name: str) -> str:
     short = _NOISE.sub("", sanitize(name))
     chip = short.partition(" @ ")[0]
     return chip if any(map(str.isdigit, chip)) else short  # a virtual machine's CPU may have only a clock
-
-
-def model_name(subject: Subject) -> str:
-    """Return the model as it was given; a path becomes the file's name without the quant. Printable."""
-    if not _is_path(subject):
-        return sanitize(subject.model)
-    return sanitize(_name_in_folder(PurePath(subject.file or subject.model)) or subject.model)
 
 
 def quant_name(subject: Subject) -> str:
@@ -66,7 +51,7 @@ def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
         indices = [index for index, other in enumerate(names) if other == name]
         if not _are_unambiguous([subjects[index] for index in indices]):
             for index in indices:
-                found[index] = _long_name(subjects[index])
+                found[index] = long_name(subjects[index])
     return tuple(found)
 
 
@@ -193,36 +178,7 @@ def _are_unambiguous(subjects: Sequence[Subject]) -> bool:
     """Return whether no two files have the same quant, and all are of one model."""
     files: dict[str, str] = {}
     for subject in subjects:
-        file = subject.file if _is_path(subject) else PurePath(subject.file).name
+        file = subject.file if is_path(subject) else PurePath(subject.file).name
         if file and files.setdefault(subject.quant, file) != file:
             return False
     return not any(subjects[0].has_other_shape(subject) for subject in subjects)
-
-
-def _long_name(subject: Subject) -> str:
-    if _is_path(subject):
-        return sanitize(subject.file or subject.model)
-    return sanitize(f"{subject.model} {PurePath(subject.file).name}".rstrip())
-
-
-def _name_in_folder(path: PurePath) -> str:
-    """Return a file's name without quant and ending; the folder's name if the quant is all of it."""
-    name = path.name if path.name not in _NAMELESS else path.parent.name
-    short = name_without_quant(name)
-    if not short:
-        return path.parent.name or name
-    has_no_quant = short == quants.model_name(name) and quants.parse_shard_name(name) is None
-    return name if has_no_quant else short
-
-
-def _is_path(subject: Subject) -> bool:
-    """Return whether MODEL was a path: it looks like one, or the file is there."""
-    model = subject.model
-    if model.startswith(_PATH_STARTS) or model in _NAMELESS or model.lower().endswith(".gguf"):
-        return True
-    parts, file = PurePath(model).parts, PurePath(subject.file)
-    if subject.source == "hub" or ":" in model or not parts:
-        return False
-    if len(parts) > 1 and subject.source == "file" and len(file.parts) == 1:
-        return True  # imported without its folders
-    return any(folder.parts[-len(parts) :] == parts for folder in (file, *file.parents[:_FOLDERS_ABOVE]))

@@ -23,8 +23,8 @@ from ggbench.models.added_places import typed_path
 from ggbench.models.catalog import Catalog
 from ggbench.models.disk import LocalModel, path_argument
 from ggbench.models.reference import parse_model
+from ggbench.models.subject import model_name
 from ggbench.show import FITS_NOT
-from ggbench.show.names import model_name
 from ggbench.text import has_words, sanitize
 from ggbench.units import format_count
 

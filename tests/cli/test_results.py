@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
+from ggbench.models.subject import model_name
 from ggbench.runs.store.database import Store
-from ggbench.show.names import model_name
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.measured import put_run, start
 from tests.fakes.projector import a_projector
@@ -46,6 +47,17 @@ def test_runs_are_found_by_the_name_that_their_list_shows(ggbench: Run, machine:
     ran = ggbench("results", "--model", "another")
     assert (ran.code, ran.out.splitlines()[0]) == (0, "No run of another is stored.")
     assert ggbench("results", "--model", "another", "--json").json["rows"] == []
+
+
+def test_a_run_is_found_by_the_longer_name_that_it_has_where_another_has_the_shorter(ggbench: Run) -> None:
+    files = [f"/home/me/{folder}/models/x-Q4_K_M.gguf" for folder in ("a", "b")]
+    with Store.open() as store:
+        for file in files:
+            head = start("models")
+            put_run(store, replace(head, subject=replace(head.subject, source="file", file=file)), n_gen=300)
+    assert all(file in ggbench("results").out for file in files)
+    found = [ggbench("results", "--model", name, "--json").json["rows"] for name in ("x", *files)]
+    assert [[row["run_id"] for row in rows] for rows in found] == [[2, 1], [1], [2]]
 
 
 def test_a_no_removes_nothing(

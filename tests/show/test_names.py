@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.http.config import LlamaServerConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.subject import Subject
-from ggbench.show.names import distinct_by_engine, engine_names, model_name, model_names, models_title
+from ggbench.models.subject import Subject, model_name
+from ggbench.show.names import distinct_by_engine, engine_names, model_names, models_title
 
 
 def test_runs_are_named_by_their_engine_if_there_are_several() -> None:

@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 
 from ggbench.engines.endings import Outcome
-from ggbench.models.subject import Subject
+from ggbench.models.subject import Subject, model_name
 from ggbench.record import Record
 from ggbench.runs.run import Run
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.figure import member, value_text
 from ggbench.show.metric import RunFigure, vary
-from ggbench.show.names import model_name
 from ggbench.show.presenter import own_caveats, own_differences
 from ggbench.show.run_figures import CACHE_TYPES, unsteady_note
 from ggbench.show.text import on_off

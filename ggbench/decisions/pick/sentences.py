@@ -8,8 +8,9 @@ from ggbench.decisions.pick.needs import FIRST_WAIT_S, LAST_WAIT_S, Needs
 from ggbench.decisions.pick.record import Candidate, NeedCheck, Pick, Reason
 from ggbench.engines.endings import Outcome
 from ggbench.expect.loss import NOTICED_LOSS
+from ggbench.models.subject import model_name
 from ggbench.show.figure import Value
-from ggbench.show.names import kv_name, model_name, twin_notes
+from ggbench.show.names import kv_name, twin_notes
 from ggbench.show.plan import (
     assumed_memory,
     basis_mark,

@@ -12,12 +12,12 @@ from ggbench.decisions.pick.sentences import cache_text, candidate_name, headlin
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.host import default_threads
+from ggbench.models.subject import model_name
 from ggbench.record import Record
 from ggbench.show import FITS_NOT, words
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
-from ggbench.show.names import model_name
 from ggbench.show.plan import MACHINE, MACHINE_FIGURES, basis_mark, machine_values, span_text, value_only
 from ggbench.show.text import SPEED_FROM
 from ggbench.show.words import say

@@ -16,12 +16,13 @@ import numpy as np
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.models.published import load_published
 from ggbench.models.published.selection import OwnScore, nearest_published
+from ggbench.models.subject import model_name
 from ggbench.runs.run import Run
 from ggbench.show.against import Beside, published_model
 from ggbench.show.charts import Curve, LineChart
 from ggbench.show.figure import Figure, bounded_text, is_bound, reader, value_text
 from ggbench.show.metric import Metric, vary
-from ggbench.show.names import kv_name, model_name, row_labels
+from ggbench.show.names import kv_name, row_labels
 from ggbench.show.run_figures import CACHE_TYPES
 from ggbench.stats.intervals import Estimate, log_shares
 from ggbench.text import in_words

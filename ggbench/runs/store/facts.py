@@ -16,13 +16,13 @@ from ggbench import __version__
 from ggbench.errors import StoreError
 from ggbench.record import Record
 from ggbench.runs.store.connection import as_store_errors, writing
-from ggbench.runs.store.runs import StoredRun, stored_run_of
+from ggbench.runs.store.runs import StoredRun, storable_text, stored_run_of
 
 _COLUMNS = (
     "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT,"
-    " origin TEXT, content TEXT"
+    " origin TEXT, content TEXT, name TEXT, long_name TEXT"
 )
-_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 7 */)"
+_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 8 */)"
 _INDEXES = (
     "CREATE INDEX facts_by_setting ON facts (setting) WHERE machine IS NOT NULL",
     "CREATE INDEX facts_by_machine ON facts (machine, setting, has_rates)",
@@ -31,6 +31,8 @@ _INDEXES = (
     "CREATE INDEX facts_of_loss ON facts (header, loss) WHERE loss IS NOT NULL",
     "CREATE INDEX facts_by_origin ON facts (origin)",
     "CREATE INDEX facts_by_content ON facts (content) WHERE content IS NOT NULL",
+    "CREATE INDEX facts_by_name ON facts (name)",
+    "CREATE INDEX facts_by_long_name ON facts (long_name)",
 )
 _TRIGGERS = (
     "CREATE TRIGGER facts_ended AFTER UPDATE OF state ON runs BEGIN DELETE FROM facts WHERE run_id = new.id; END",
@@ -65,6 +67,10 @@ class RunFacts(Record):
     """Kind, start and quant, which a copy of the run has too."""
     content: str | None = None
     """SHA-256 of the content of an imported run."""
+    name: str = ""
+    """The model as lists name it."""
+    long_name: str = ""
+    """And where another has that name."""
 
 
 class FactsTable:
@@ -156,6 +162,11 @@ class FactsTable:
             for name, value in (("content", content), ("origin", origin))
         ]
         return tuple(dict.fromkeys(row[0] for rows in found for row in rows))
+
+    def named(self, model: str) -> tuple[int, ...]:
+        """Return the runs of a model, by either of its names in lists, newest first."""
+        sql = "SELECT run_id FROM facts WHERE name = ?1 OR long_name = ?1 ORDER BY run_id DESC"
+        return tuple(row[0] for row in self._select(sql, storable_text(model)))
 
     def _create(self) -> None:
         if not self._is_created():
