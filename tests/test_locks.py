@@ -8,17 +8,7 @@ import pytest
 
 from ggbench import locks
 from ggbench.locks import held, wait_for
-
-
-class Clock:
-    now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
+from tests.fakes.clock import Clock
 
 HOLDER = """
 import sys

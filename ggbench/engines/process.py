@@ -116,7 +116,9 @@ class WorkerProcess:
                 ending = self._take(message)
                 if ending is not None:
                     break
+                paused_at = time.monotonic()
                 yield message
+                self._heard_at += time.monotonic() - paused_at  # the caller's own time is no silence
         yield ending
 
     def _next(self) -> tuple[list[protocol.Message], Ending | None]:
@@ -130,7 +132,7 @@ class WorkerProcess:
             return self._stopped(self._faulty("the worker wrote something that is not a message"))
         if lines is None:
             return [], self._crashed()
-        if messages:
+        if any(not isinstance(each, protocol.Log) for each in messages):
             self._heard_at = time.monotonic()
         elif time.monotonic() - self._heard_at > self._timeout_s:
             return self._stopped(TimedOut(self._timeout_s))

@@ -92,8 +92,10 @@ def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.
         assert list(items)[-1] == Completed()
 
 
-def test_silence_ends_in_a_time_out() -> None:
-    with closing(start("hang", timeout_s=0.2)) as worker:
+@pytest.mark.parametrize("cue", ["hang", "log"])
+def test_silence_ends_in_a_time_out(cue: str) -> None:
+    """Also that of a worker which only logs."""
+    with closing(start(cue, timeout_s=0.2)) as worker:
         pid_fd = os.pidfd_open(worker.pid)
         assert ending_of(worker) == TimedOut(0.2)
         assert wait_for_end(pid_fd)

@@ -47,6 +47,10 @@ def main() -> None:
                 os.close(event_fd)
                 while True:
                     time.sleep(60)
+            case "log":
+                while True:
+                    send(protocol.Log(2, "still here"))
+                    time.sleep(0.02)
             case "flood":
                 for number in range(50_000):
                     send(protocol.Log(2, f"line {number}"))

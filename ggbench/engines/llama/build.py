@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from ggbench.engines.endings import Crashed
+from ggbench.locks import wait_for
 from ggbench.record import Record
 from ggbench.text import shorten
 
@@ -87,26 +89,37 @@ def build_flags(library: Path) -> str:
 
 
 _QUERY = (sys.executable, "-P", "-m", "ggbench.engines.llama.build_query")
+_POLL_S = 0.1
 
 
 def describe_llama_build(timeout_s: float = 60.0, servers: Sequence[str] = ()) -> LlamaBuild:
     """Describe the llama.cpp that workers load, with the devices of RPC servers, or why it cannot be loaded."""
     if importlib.util.find_spec("llama_cpp") is None:
         return LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
+    printed: list[bytes] = []
+
+    def has_answered() -> bool:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            printed[:] = child.communicate(timeout=_POLL_S)
+        return child.returncode is not None
+
+    with subprocess.Popen(
+        [*_QUERY, *servers],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+    ) as child:
+        try:
+            if not wait_for(has_answered, "llama.cpp to list its devices", limit_s=timeout_s, pause_s=0):
+                return LlamaBuild(problem=f"it did not answer within {timeout_s:.0f} s")
+        finally:
+            child.kill()
+    answer, error = printed
     try:
-        child = subprocess.run(
-            [*_QUERY, *servers],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
-        )
-    except subprocess.TimeoutExpired:
-        return LlamaBuild(problem=f"it did not answer within {timeout_s:.0f} s")
-    try:
-        return msgspec.json.decode(child.stdout, type=LlamaBuild)
+        return msgspec.json.decode(answer, type=LlamaBuild)
     except msgspec.DecodeError:
-        log = tuple(child.stderr.decode(errors="replace").strip().splitlines())
+        log = tuple(error.decode(errors="replace").strip().splitlines())
     said = shorten(log[-1], 200) if log else ""
     return LlamaBuild(problem=Crashed.exited("its process", child.returncode, said).message, log=log)
 

@@ -103,7 +103,7 @@ def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False)
         # FULL flushes the write-ahead log at a commit, NORMAL only before a checkpoint: a kill loses nothing either
         # way, and appending samples does not wait for the disk.
         connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
-        connection.execute("BEGIN IMMEDIATE")
+        _begin(connection, path)
         try:
             yield
             connection.execute("COMMIT")
@@ -113,6 +113,33 @@ def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False)
             ):  # SQLite has already rolled back after some errors, such as a full disk
                 connection.execute("ROLLBACK")
             raise
+
+
+def _begin(connection: sqlite3.Connection, path: Path) -> None:
+    """Take the write lock; raises sqlite3.Error if another program keeps it."""
+
+    def begins() -> bool:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_BUSY:
+                raise
+        return connection.in_transaction
+
+    with _without_waiting(connection) as limit_s:
+        if not wait_for(begins, f"another program that writes {path}", limit_s=limit_s, pause_s=0.02):
+            connection.execute("BEGIN IMMEDIATE")
+
+
+@contextlib.contextmanager
+def _without_waiting(connection: sqlite3.Connection) -> Iterator[float]:
+    """Have SQLite not wait for another program, as it does so without a word; yield the seconds that it would."""
+    (limit_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        yield limit_ms / 1e3
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {limit_ms}")
 
 
 @contextlib.contextmanager
@@ -260,17 +287,12 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _require_log(connection: sqlite3.Connection) -> None:
     """Have readers not block a writer: a kill between making the tables and this, or a copy, leaves another mode."""
-    connection.execute("PRAGMA busy_timeout = 0")
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-    except sqlite3.OperationalError as error:
-        if primary_code(error) not in (
-            sqlite3.SQLITE_BUSY,
-            sqlite3.SQLITE_LOCKED,
-        ):  # in use: at another opening
-            raise
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000:.0f}")
+    with _without_waiting(connection):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if primary_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise  # else in use: at another opening
 
 
 def _text_of(raw: bytes) -> str:

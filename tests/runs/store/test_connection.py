@@ -14,6 +14,7 @@ from ggbench.errors import StoreError
 from ggbench.locks import held
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
+from tests.fakes.clock import Clock
 
 SERIES = "decode/p25/b1/r0"
 
@@ -240,3 +241,21 @@ def test_another_that_holds_the_folder_for_long_is_an_error(path: Path, monkeypa
     path.parent.mkdir()
     with held(path.parent), pytest.raises(StoreError, match="another program has held"):
         Store.open(path)
+
+
+def test_a_store_says_what_it_waits_for_and_waits_as_long_as_it_was_told(
+    path: Path, head: RunHead, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("ggbench.locks.time", clock)
+    with Store.open(path) as store, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for limit_s, says in ((1, ""), (5, f"waiting for another program that writes {path}\n")):
+            store.wait_at_most(limit_s)
+            begun_s = clock.now_s
+            with pytest.raises(StoreError, match="another program keeps"):
+                store.begin(head)
+            assert capsys.readouterr().err == says
+            assert clock.now_s - begun_s == pytest.approx(limit_s, abs=0.1)
+        other.execute("COMMIT")
+        assert store.begin(head) == 1
