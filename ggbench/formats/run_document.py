@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -81,8 +81,8 @@ _MANY = 1000
 
 
 def document_of(store: Store, stored: StoredRun) -> _Document:
-    """Return a run with samples and observations, without paths and serial numbers."""
-    document: _Document = json.loads("".join(_pieces(store, stored)))
+    """Return a run with samples and observations, without paths and serial numbers. Printable."""
+    document: _Document = _printable(json.loads("".join(_pieces(store, stored))))
     return document
 
 
@@ -127,9 +127,9 @@ def _array(name: str, items: Iterator[object]) -> Iterator[str]:
     yield "]"
 
 
-def document_sha256(document: Mapping[str, Any]) -> str:
-    """Return the hash of a run's content, independent of paths and of imports."""
-    bare = _without_folders(_printable(dict(document)))
+def document_sha256(document: _Document) -> str:
+    """Return the hash of the content of a run, which is printable, independent of paths and of imports."""
+    bare = _without_folders(document)
     environment = bare.get("environment")
     if isinstance(environment, dict):
         environment = environment | {"imported": None}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import ChunkScores
-from ggbench.formats.imported_run import MOST_LISTS
+from ggbench.formats.imported_run import MOST_VALUES
 from ggbench.formats.importing import Kept, keep, read_runs
 from ggbench.formats.llama_bench_export import export_run
 from ggbench.formats.run_document import as_json
@@ -240,11 +240,12 @@ def test_imports_at_once_store_a_run_once(tmp_path: Path, read: ReadRuns) -> Non
         assert opened.count_runs() == len(runs)
 
 
-def test_a_file_of_a_million_empty_lists_is_refused(tmp_path: Path) -> None:
-    """It is small on the disk, and would take a hundred times as much memory."""
+@pytest.mark.parametrize(("value", "counts"), [("[]", 5), ("{}", 5), ("1", 1)])
+def test_a_file_of_millions_of_values_is_refused(value: str, counts: int, tmp_path: Path) -> None:
+    """It is small on the disk, and would take up to a hundred times as much memory."""
     path = tmp_path / "x.json"
-    path.write_text('{"schema": "ggbench.runs/1", "runs": [' + "[]," * (MOST_LISTS + 1) + "[]]}")
-    with pytest.raises(BadFile, match="lists"):
+    path.write_text('{"schema": "ggbench.runs/1", "runs": [' + f"{value}," * (MOST_VALUES // counts) + f"{value}]}}")
+    with pytest.raises(BadFile, match="values"):
         list(read_runs(path))
 
 
