@@ -143,7 +143,7 @@ def _unknown(text: str) -> UsageError:
     ids = [device.id for device in known_devices()]
     size = f"{text}GiB" if text.isdecimal() else "24GiB@960GB/s"
     other_sizes = [device.id for device in _named(text, None)][:_MOST_NAMED]
-    near = other_sizes or difflib.get_close_matches(text.lower(), ids, n=2, cutoff=0.75)
+    near = other_sizes or difflib.get_close_matches("-".join(text.lower().split()), ids, n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}? Otherwise describe" if near else "describe"
     return UsageError(
         f"{text!r} is none of the {len(ids)} GPUs that ggbench knows", f"{hint} the card: --gpu {size}"

@@ -120,7 +120,7 @@ def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "near"),
     [
-        ("rtx-4091", "rtx-4090"), ("rtx-4090-48gb", "rtx-4090"),
+        ("rtx-4091", "rtx-4090"), ("rtx-4090-48gb", "rtx-4090"), ("rtx 9999", "rtx-4090"),
         ("rx-7950-xtx", "rx-7900-xtx"), ("m7-ultra-64gb", "m2-ultra-64gb"), ("", ""), ("voodoo2", ""),
     ],
 )  # fmt: skip

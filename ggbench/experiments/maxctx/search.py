@@ -281,10 +281,11 @@ class _Search:
 
     def _does_not_fit(self, weight_bytes: int) -> DoesNotFit:
         seen, budget = self._seen, self._seen.budget
-        needed, held = seen.needed_bytes or weight_bytes, format_bytes(budget.held_bytes)
-        what = f"{self._name} does not fit into {held} of {budget.place}: it needs {format_bytes(needed)}"
-        if not self._session.setup.unsupported(EstimateMemory):
-            what += f" for {self._step} tokens"
+        needed_bytes = seen.needed_bytes or weight_bytes
+        what = f"{self._name} does not fit into {format_bytes(budget.held_bytes)} of {budget.place}"
+        if needed_bytes > budget.held_bytes:  # a limit of address space also counts what is only mapped
+            of = "" if self._session.setup.unsupported(EstimateMemory) else f" for {self._step} tokens"
+            what += f": it needs {format_bytes(needed_bytes)}{of}"
         advice = "try a smaller quant; ggbench plan shows what fits"
         if budget.on_gpu and not self._session.setup.engine_option:
             advice += "; -ngl N puts only N layers on the GPU"
