@@ -122,7 +122,11 @@ def published_curve(placement: Placement, *, is_here: bool, n_tokens: float = 1.
     if not placement.decodes_cache:
         return None
     # Rows with a quantized cache are too few to say what its kernels gain.
-    placement = placement.with_cache("f16", "f16")
+    return _whole_cache_curve(placement.with_cache("f16", "f16"), is_here=is_here, n_tokens=n_tokens)
+
+
+@functools.lru_cache(maxsize=8)
+def _whole_cache_curve(placement: Placement, *, is_here: bool, n_tokens: float) -> SpeedCurve | None:
     try:
         read = {n: placement.read_bytes(n, n_tokens) for n in speed_positions(placement)}
     except Unsupported:

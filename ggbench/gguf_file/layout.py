@@ -6,6 +6,7 @@ them. Source of the layout: `load_arch_tensors` of llama.cpp's models, and their
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -158,6 +159,7 @@ def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
     return encode_model(build_metadata(hyper), build_tensors(hyper), name)
 
 
+@functools.cache
 def count_params(hyper: Hyperparameters) -> int:
     """Return the parameters of all tensors; for speed in long lists, each kind of layer is computed once."""
     counted = sum(

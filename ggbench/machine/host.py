@@ -8,6 +8,7 @@ every level up to the root is read. A missing file is a valid result.
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -179,6 +180,7 @@ def affinity() -> Collection[int]:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 
 
+@functools.cache
 def describe_cpu() -> Cpu:
     cpus, most = sorted(affinity()), logical_cpus()
     n_cores = _count_cores(cpus)

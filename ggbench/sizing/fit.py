@@ -79,10 +79,10 @@ class Fitter:
 
     def placement(self, setup: LlamaConfig) -> Placement:
         """Return where a setup places the file, whatever its n_ctx."""
-        alike = replace(setup, n_ctx=None)
+        alike = replace(setup, n_ctx=None, type_k="f16", type_v="f16")
         if alike not in self._placements:
             self._placements[alike] = Placement.of(self.file, alike, self.budget.used_by(setup))
-        return self._placements[alike]
+        return self._placements[alike].with_cache(setup.type_k, setup.type_v)
 
     def fit(self, setup: LlamaConfig) -> Fit:
         """Return what a setup with an n_ctx takes. Raises EngineEnded."""

@@ -82,6 +82,7 @@ class Placement:
             self.weight_bytes = sum(self._weights[place] for place in self.planned_places)
             self.host_weight_bytes = self._weights[HOST] if devices else 0
         self._draft: Placement | None = None
+        self._by_cache = {(setup.type_k, setup.type_v): self}
         self._place_cache()
 
     @classmethod
@@ -90,11 +91,12 @@ class Placement:
         return cls(file, setup, budget.devices, budget.host)
 
     def with_cache(self, type_k: str, type_v: str) -> Placement:
-        """Return the placement with a cache of these types."""
-        found = copy.copy(self)
-        found.setup = replace(self.setup, type_k=type_k, type_v=type_v)
-        found._place_cache()
-        return found
+        """Return the placement with a cache of these types; the same one each time."""
+        if (type_k, type_v) not in self._by_cache:
+            found = self._by_cache[type_k, type_v] = copy.copy(self)
+            found.setup = replace(self.setup, type_k=type_k, type_v=type_v)
+            found._place_cache()
+        return self._by_cache[type_k, type_v]
 
     @property
     def decodes_cache(self) -> bool:
@@ -153,7 +155,7 @@ class Placement:
             for tensor, buffer in zip(self._file.tensors, self._buffers, strict=True)
         )
 
-    @property
+    @functools.cached_property
     def n_crossed(self) -> int:
         """Number of layers of devices with tensors in main memory: each token crosses to the CPU and back in them."""
         kept = {layer_of(tensor.name) for tensor, shares in self._read if HOST in shares}

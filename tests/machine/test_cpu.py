@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.machine import host
-from ggbench.machine.host import default_threads, describe_cpu
+from ggbench.machine.host import default_threads
 
 
 @pytest.fixture(autouse=True)
@@ -14,6 +14,7 @@ def _trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "PROC", tmp_path / "proc")
     monkeypatch.setattr(host, "SYSFS", tmp_path / "sys")
     monkeypatch.setattr(host, "affinity", lambda: range(8))
+    monkeypatch.setattr(host, "describe_cpu", host.describe_cpu.__wrapped__)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def write(file: Path, text: str) -> None:
 
 
 def test_cores_are_counted_without_their_second_threads(proc: Path, sysfs: Path) -> None:
-    cpu = describe_cpu()
+    cpu = host.describe_cpu()
     assert cpu.n_cores == 4
     assert cpu.last_level_cache_bytes == 64 << 20
     assert default_threads() == 4
@@ -58,7 +59,7 @@ def test_cores_are_counted_without_their_second_threads(proc: Path, sysfs: Path)
 def test_a_container_quota_limits_the_threads(proc: Path, sysfs: Path, quota_us: int, n_cores: int) -> None:
     """More threads than whole CPUs in the quota would be throttled; at least one is left."""
     write(sysfs / "fs/cgroup/cpu.max", f"{quota_us} 100000\n")
-    cpu = describe_cpu()
+    cpu = host.describe_cpu()
     assert cpu.n_cores == n_cores
     assert default_threads() == n_cores
 
@@ -66,14 +67,14 @@ def test_a_container_quota_limits_the_threads(proc: Path, sysfs: Path, quota_us:
 def test_efficiency_cores_get_no_thread(proc: Path, sysfs: Path) -> None:
     write(sysfs / "devices/cpu_core/cpus", "0-1,4-5\n")
     write(sysfs / "devices/cpu_atom/cpus", "2-3,6-7\n")
-    cpu = describe_cpu()
+    cpu = host.describe_cpu()
     assert (cpu.n_cores, cpu.n_performance_cores) == (4, 2)
     assert default_threads() == 2
 
 
 def test_a_machine_without_proc_and_sys_has_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "affinity", lambda: [0])
-    cpu = describe_cpu()
+    cpu = host.describe_cpu()
     assert cpu.name
     assert (cpu.n_cores, cpu.n_performance_cores) == (1, 1)
     assert cpu.last_level_cache_bytes is None
@@ -83,9 +84,9 @@ def test_a_name_is_one_printable_line_and_a_board_has_its_own(
     monkeypatch: pytest.MonkeyPatch, proc: Path, sysfs: Path
 ) -> None:
     """Kernels for Arm print no model name; a Raspberry Pi's cpuinfo ends with the board's."""
-    assert describe_cpu().name == "AMD Ryzen 9 7950X [31m 16-Core"
+    assert host.describe_cpu().name == "AMD Ryzen 9 7950X [31m 16-Core"
     write(proc / "cpuinfo", "processor\t: 0\nCPU part\t: 0xd0b\n\nModel\t\t: Raspberry Pi 5 Model B Rev 1.0\n")
-    assert describe_cpu().name == "Raspberry Pi 5 Model B Rev 1.0"
+    assert host.describe_cpu().name == "Raspberry Pi 5 Model B Rev 1.0"
     write(sysfs / "devices/cpu_core/cpus", "0-1,4-5\n")
     monkeypatch.setattr(host, "affinity", lambda: {2, 3})  # kept on efficiency cores
     assert default_threads() == 2
