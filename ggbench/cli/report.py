@@ -1,4 +1,4 @@
-"""`ggbench report`: stored runs as an HTML file, pictures, Markdown or CSV."""
+"""`ggbench report`: stored runs as an HTML page or as CSV."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
 """Bindings of llama.cpp other than those that ggbench was tested with: they lack something, lie, or fail at import."""
 
-import contextlib
 import itertools
 import os
 import random
-import subprocess
 from pathlib import Path
 from unittest import mock
 
-from tests.hardening.commands import count_orphans, finish, measuring, started, workers_of
+from tests.hardening.commands import finish, measuring, started
 from tests.hardening.trials import Trials
 
 _SITE = r"""
@@ -88,10 +86,6 @@ def doctored_bindings(n: int, draw: random.Random, folder: Path, model: Path) ->
             "GGBENCH_TEST_BINDING": f"{way} {draw.randrange(10_000)}",
         }
         label = f"{name}, {given['GGBENCH_TEST_BINDING']}"
-        with mock.patch.dict(os.environ, given), started(words, errors="replace", cwd=folder) as process:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.3)
-            workers = workers_of(process)
+        with mock.patch.dict(os.environ, given), started(row, label, words, errors="replace", cwd=folder) as process:
             finish(row, label, process)
-            count_orphans(row, label, workers)
     return row

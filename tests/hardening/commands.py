@@ -4,7 +4,8 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,18 +14,22 @@ import psutil
 
 from tests.hardening.trials import Trials
 
-_LONGER: Mapping[str, tuple[str, ...]] = {
+_WORDS: Mapping[str, tuple[str, ...]] = {
     "bench": ("-n", "3000"),
     "decode": ("-n", "3000"),
     "prefill": ("--lengths", "64,512,2048"),
     "quality": ("--text", str(Path(__file__).parent.parent / "data" / "prose.txt"), "-c", "64"),
     "session": ("--workload", "chat"),
+    "speculate": ("--draft", "MODEL", "-k", "1,3", "-d", "0", "--within", "10s"),
     "speed": ("--inputs", "64,512", "-n", "512"),
+    "tune": ("--depth", "0,512", "--within", "10s"),
 }
-"""Options that make a command measure for longer than a kill waits; any other is run as it is."""
-_OTHERS: Mapping[str, tuple[str, ...]] = {"demo": ("demo", "-n", "60"), "pick": ("pick", "MODEL", "--measure")}
-"""Commands that measure without the options of the others."""
+"""Options with which a command measures for longer than a kill waits, and for no minutes; any other is run as it is."""
+LIMIT = "3GiB"
+"""The memory that every command gets which takes a limit."""
 _GONE_WITHIN_S = 2.0
+_TRIAL = "GGBENCH_TEST_TRIAL"
+"""Variable by which the processes are found that a command starts, and those that they start."""
 
 
 def options_of(name: str) -> frozenset[str]:
@@ -57,17 +62,18 @@ def measuring_commands() -> tuple[str, ...]:
 
 def stopped_commands(model: Path, trained: Path | None = None) -> dict[str, list[str]]:
     """Return every command that measures with its words; `quality` only with a trained model, as it refuses a twin."""
-    names = [name for name in (*measuring_commands(), *_OTHERS) if name != "quality" or trained]
+    names = [name for name in (*measuring_commands(), "demo") if name != "quality" or trained]
     return {name: measuring(name, trained if name == "quality" and trained else model) for name in names}
 
 
 def measuring(name: str, model: Path) -> list[str]:
     """Return the words that measure this file, limited in memory so that no search takes the machine's."""
-    if name in _OTHERS:
-        return [str(model) if word == "MODEL" else word for word in _OTHERS[name]]
-    limit = () if name == "forecast" else ("--memory-limit", "3GiB")
+    if name == "demo":
+        return ["demo", "-n", "60"]
+    given = [str(model) if word == "MODEL" else word for word in _WORDS.get(name, ())]
+    limit = () if name == "forecast" else ("--memory-limit", LIMIT)
     known = ("--bandwidth", "20GB/s") if "bandwidth" in options_of(name) else ()
-    return [name, str(model), *_LONGER.get(name, ()), *limit, *known]
+    return [name, str(model), *given, *limit, *known]
 
 
 def reading_commands() -> dict[str, list[str]]:
@@ -75,7 +81,7 @@ def reading_commands() -> dict[str, list[str]]:
     from ggbench.cli.main import COMMANDS
 
     known = {
-        "compare": ["1", "2"], "export": ["1"], "help": ["numbers"], "inspect": ["MODEL"],
+        "compare": ["1", "3"], "export": ["1"], "help": ["numbers"], "inspect": ["MODEL"],
         "limits": ["MODEL", "--gpu", "rtx-4090"], "models": [], "plan": ["MODEL", "-c", "512"],
         "pick": ["MODEL"],
     }  # fmt: skip
@@ -83,23 +89,34 @@ def reading_commands() -> dict[str, list[str]]:
 
 
 @contextmanager
-def started(words: Sequence[str], **options: object) -> Iterator[subprocess.Popen[str]]:
-    """Run the command line in a process of its own, which is gone at the end."""
+def started(row: Trials, label: str, words: Sequence[str], **options: object) -> Iterator[subprocess.Popen[str]]:
+    """Run the command line in a process of its own, which is gone at the end, and count what it leaves behind."""
+    trial = uuid.uuid4().hex
     process = subprocess.Popen(  # type: ignore[call-overload]
         [sys.executable, "-P", "-m", "ggbench", *words],
         stdin=subprocess.DEVNULL,
-        env=dict(os.environ),
+        env={**os.environ, _TRIAL: trial},
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options},
     )
     try:
         yield process
     finally:
         process.kill()
+        process.wait()
+        count_orphans(row, label, _processes_of(trial))
         process.communicate()
 
 
+def _processes_of(trial: str) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(_TRIAL) == trial:
+                yield process
+
+
 def finish(row: Trials, label: str, process: subprocess.Popen[str], limit_s: float = 120.0) -> None:
-    """Wait for a command that was left alone, and judge how it ends."""
+    """Wait for a command that was left alone, longer at a load of more than the cores, and judge how it ends."""
+    limit_s *= max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     row.tried += 1
     try:
         out, err = process.communicate(timeout=limit_s)
@@ -117,7 +134,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
         return []
 
 
-def count_orphans(row: Trials, label: str, workers: Sequence[psutil.Process]) -> None:
+def count_orphans(row: Trials, label: str, workers: Iterable[psutil.Process]) -> None:
     _, left = psutil.wait_procs(list(workers), timeout=_GONE_WITHIN_S)
     for orphan in left:
         with contextlib.suppress(psutil.NoSuchProcess):  # ended, and not yet reaped by the init process

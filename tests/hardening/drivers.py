@@ -1,15 +1,13 @@
 """A driver that ends its process: while llama.cpp is loaded, while its devices are listed, or at a random moment."""
 
-import contextlib
 import itertools
 import os
 import random
 import resource
-import subprocess
 from pathlib import Path
 from unittest import mock
 
-from tests.hardening.commands import count_orphans, finish, measuring, started, workers_of
+from tests.hardening.commands import finish, measuring, started
 from tests.hardening.trials import Trials
 
 _SITE = """
@@ -55,13 +53,9 @@ def aborting_drivers(n: int, draw: random.Random, folder: Path, model: Path) -> 
         label = f"{name}, {way} while {moment}"
         with (
             mock.patch.dict(os.environ, given),
-            started(words, errors="replace", cwd=folder, preexec_fn=_allow_core_files) as process,
+            started(row, label, words, errors="replace", cwd=folder, preexec_fn=_allow_core_files) as process,
         ):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.3)
-            workers = workers_of(process)
             finish(row, label, process)
-            count_orphans(row, label, workers)
         for left in folder.glob("core*"):
             row.fault(f"{label}: left {left.name} of {left.stat().st_size:,} bytes")
             left.unlink()

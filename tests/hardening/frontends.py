@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from scripts.bench_tui import Terminal
-from tests.hardening.commands import count_orphans, started, workers_of
+from tests.hardening.commands import count_orphans, started
 from tests.hardening.growth import in_terminal
 from tests.hardening.kills import check_store, samples_by_run
 from tests.hardening.trials import Trials
@@ -92,11 +92,9 @@ def _command(row: Trials, draw: random.Random, folder: Path, model: Path, kept: 
     )  # fmt: skip
     if (not kept and newest in words[1:]) or (words[0] == "compare" and len(kept) < 2):
         words = words_of_decode
-    with started(words) as process:
-        workers = workers_of(process)
+    with started(row, words[0], words) as process:
         row.tried += 1
         out, err = process.communicate(timeout=300)
-        count_orphans(row, words[0], workers)
     row.judge(" ".join(words[:2]), process.returncode, out, err)
     if process.returncode:
         row.fault(f"{' '.join(words[:2])}: exit code {process.returncode}, {err[-200:]}")

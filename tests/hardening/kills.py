@@ -17,11 +17,11 @@ from pathlib import Path
 import psutil
 
 from ggbench import paths
-from ggbench.errors import GgbenchError
+from ggbench.errors import ExitCode, GgbenchError
 from ggbench.files import PART_SUFFIX, remove_left
 from ggbench.gguf_file.header import read_model_file
 from tests.fakes.llama_server import install
-from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
+from tests.hardening.commands import started, stopped_commands, workers_of
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench
 
@@ -74,10 +74,6 @@ def kills_of_servers(n: int, draw: random.Random, model: Path, folder: Path) -> 
         after_s, before = draw.uniform(0, within_s), samples_by_run()
         label = f"{way} {after_s:.2f} s after it {moment}"
         _stop(row, label, way, [*words, str(n_gen)], _server_that(moment, n_gen, before, after_s))
-        for left in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if any(str(program) in word for word in left.cmdline()):
-                    count_orphans(row, label, [left])
         check_store(row, label, before)
     return row
 
@@ -179,7 +175,7 @@ def _check_files(row: Trials, label: str, folder: Path, known: set[bytes], is_wh
 def _stop(row: Trials, label: str, way: str, words: list[str], wait: _Wait, *, is_handled: bool = True) -> None:
     """Start a command, wait, and stop it or what it started; before a signal `is_handled`, Python itself ends by it."""
     row.tried += 1
-    with started(words, start_new_session=True) as process:
+    with started(row, label, words, start_new_session=True) as process:
         wait(process)
         workers, whose = workers_of(process), way.partition("its ")[2]
         is_over = process.poll() is not None
@@ -190,13 +186,14 @@ def _stop(row: Trials, label: str, way: str, words: list[str], wait: _Wait, *, i
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.send_signal(signal.SIGKILL if way.startswith("kill") else getattr(signal, way))
         said = rest_of(process, may_go_on=bool(whose))
-        count_orphans(row, label, workers)
         if said is None:
             row.hangs += 1
             row.fault(f"{label}: it did not end")
             return
         out, err = said
         has_ended = bool(_ENDED.search(f"{out}\n{err}"))
+        if process.returncode == ExitCode.USAGE:
+            row.fault(f"{label}: it was refused, {err[-200:]}")
         is_signalled = way.startswith("SIG") and not (is_over or has_ended)
         if is_signalled and process.returncode not in (0, 130) and is_handled:
             row.tracebacks += 1
@@ -272,10 +269,6 @@ def _is_nothing(_path: Path) -> bool:
 
 def _is_page(path: Path) -> bool:
     return path.read_text(encoding="utf-8").rstrip().endswith("</html>")
-
-
-def _is_png(path: Path) -> bool:
-    return path.read_bytes().endswith(b"IEND\xaeB`\x82")
 
 
 def _is_json(path: Path) -> bool:

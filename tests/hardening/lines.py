@@ -13,9 +13,9 @@ from pathlib import Path
 from unittest import mock
 
 from ggbench.engines.llama.command_line import MOST_CHARACTERS, server_options
-from tests.fakes.kept_worker import KeptEngine, _answers, end_kept_workers
+from tests.fakes.kept_worker import _answers
 from tests.hardening.damage import MUTATIONS, damaged
-from tests.hardening.served import served_hub
+from tests.hardening.served import kept_worker, served_hub
 from tests.hardening.trials import Trials
 
 _LINES = Path(__file__).parent.parent / "data" / "command_lines.toml"
@@ -42,19 +42,16 @@ def damaged_lines(n: int, draw: random.Random) -> Trials:
     row = Trials("damaged command lines, checked")
     sound = [each["line"].strip() for each in tomllib.loads(_LINES.read_text("utf-8"))["line"]]
     slowest, ends = (0.0, ""), Counter[int]()
-    with mock.patch("ggbench.engines.llama.engine.launch", KeptEngine), served_hub():
-        try:
-            for number in range(n):
-                label = list(_DAMAGES)[number % len(_DAMAGES)]
-                text = _DAMAGES[label](draw, draw.choice(sound))
-                words = [*draw.choice(_MACHINES), *draw.choice(_FORMS)]
-                began = time.monotonic()
-                ends[_check(row, f"{label}: {text[:300]!r} {words}", text, words, by_stdin=not draw.randrange(8))] += 1
-                slowest = max(slowest, (time.monotonic() - began, f"{text[:300]!r} {words}"))
-                if len(_answers) > 2000:
-                    _answers.clear()
-        finally:
-            end_kept_workers()
+    with kept_worker(), served_hub():
+        for number in range(n):
+            label = list(_DAMAGES)[number % len(_DAMAGES)]
+            text = _DAMAGES[label](draw, draw.choice(sound))
+            words = [*draw.choice(_MACHINES), *draw.choice(_FORMS)]
+            began = time.monotonic()
+            ends[_check(row, f"{label}: {text[:300]!r} {words}", text, words, by_stdin=not draw.randrange(8))] += 1
+            slowest = max(slowest, (time.monotonic() - began, f"{text[:300]!r} {words}"))
+            if len(_answers) > 2000:
+                _answers.clear()
     row.said = [f"exit codes: {dict(ends)}", f"the slowest took {slowest[0]:.1f} s: {slowest[1]}"]
     return row
 

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import json
+import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,9 +16,9 @@ from ggbench import paths
 from ggbench.engines.endings import Outcome
 from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.runs.store.database import Store
-from tests.fakes.measured import put_failed, put_run, start
+from tests.fakes.measured import fill, put_failed, put_run, start
 from tests.hardening.commands import options_of
-from tests.hardening.served import served_hub
+from tests.hardening.served import kept_worker, served_hub
 from tests.hardening.trials import Trials, ggbench
 
 NAMES = {
@@ -57,7 +58,8 @@ def hostile_names(folder: Path, names: dict[str, str] | None = None) -> Trials:
         place = folder / f"case-{list(NAMES).index(label)}"
         place.mkdir(parents=True)
         before = set(folder.rglob("*"))
-        _files(row, label, name, place)
+        with kept_worker():
+            _files(row, label, name, place)
         _repos(row, label, name)
         _runs(row, label, name, place)
         for path in set(folder.rglob("*")) - before - set(place.rglob("*")):
@@ -93,8 +95,11 @@ def _files(row: Trials, label: str, name: str, place: Path) -> None:
         ["models", str(models)],
         ["models", str(models), "--json"],
         ["limits", str(path), "--gpu", "rtx-4090"],
+        ["pick", str(path), "-c", "512", "--as", "preset"],
     ):
         row.run(f"{label}, {' '.join(words[:1])} of a file", *words)
+    if ran := row.run(f"{label}, the command to run a file", "pick", str(path), "-c", "512", "--as", "sh"):
+        subprocess.run(["sh"], input=ran.out, text=True, capture_output=True, env={"PATH": "/usr/bin:/bin"})
     for command in ("decode", "plan", "pull", "inspect", "results"):
         row.run(f"{label} as MODEL of {command}", command, "--", _argument(name))
 
@@ -173,7 +178,7 @@ def _harm(text: str, form: str) -> Iterator[str]:
             tags = _Tags()
             tags.feed(text)
             yield from tags.harm
-        case "csv":
+        case "csv" | "row":
             for cells in csv.reader(io.StringIO(text)):
                 yield from (f"a formula: {cell}" for cell in cells if cell[:1] in ("=", "+", "@") and len(cell) > 1)
         case "json" | "llama-bench":
@@ -196,8 +201,7 @@ def _header(place: Path) -> Path:
     return path
 
 
-def store_with_a_run() -> None:
+def store_with_runs() -> None:
     assert not paths.results_file().exists()
-    with Store.open() as store:
-        put_run(store, start(), n_gen=600)
+    fill(paths.results_file())
     assert ggbench("results").code == 0

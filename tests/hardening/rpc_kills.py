@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ggbench.units import MIB
 from tests.fakes.rpc_server import RpcServer, free_port, serving
-from tests.hardening.commands import count_orphans, started, workers_of
+from tests.hardening.commands import started
 from tests.hardening.trials import Trials
 
 _LONG, _SHORT = "100000", "8"
@@ -28,13 +28,12 @@ def kills_of_rpc_servers(n: int, draw: random.Random, model: Path, within_s: flo
         row.tried += 1
         with serving(_MEMORY_BYTES, ports[0]) as one, serving(_MEMORY_BYTES, ports[1]) as other:
             servers = one, other
-            with started(_decode(model, servers, _LONG), start_new_session=True) as process:
+            with started(row, label, _decode(model, servers, _LONG), start_new_session=True) as process:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=after_s)
-                workers, killed = workers_of(process), servers[victim]
+                killed = servers[victim]
                 killed.process.kill()
                 out, err = _rest(row, label, process)
-                count_orphans(row, label, workers)
                 _check(row, label, process.returncode, out, err, killed.address)
             with serving(_MEMORY_BYTES, ports[victim]) as again:
                 _complete(row, label, _decode(model, (servers[0], again) if victim else (again, other), _SHORT))
@@ -75,7 +74,7 @@ def _check(row: Trials, label: str, code: int | None, out: str, err: str, addres
 
 
 def _complete(row: Trials, label: str, words: list[str]) -> None:
-    with started(words) as process:
+    with started(row, label, words) as process:
         out, err = _rest(row, label, process)
         if process.returncode:
             row.fault(f"{label}: the next run ended with {process.returncode}: {err[-200:] or out[-200:]}")

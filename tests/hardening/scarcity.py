@@ -1,7 +1,6 @@
 """Too little memory at each stage of a measurement, and a disk that is full at each writer."""
 
 import resource
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -14,15 +13,7 @@ from ggbench.engines.endings import Completed, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.protocol import Log
-from tests.hardening.commands import (
-    count_orphans,
-    finish,
-    measuring,
-    measuring_commands,
-    reading_commands,
-    started,
-    workers_of,
-)
+from tests.hardening.commands import LIMIT, finish, reading_commands, started, stopped_commands
 from tests.hardening.served import served_hub
 from tests.hardening.trials import LIMIT_S, Trials
 
@@ -40,12 +31,12 @@ _REPO = "org/full-GGUF"
 def out_of_memory(model: Path, n_limits: int | None = None) -> Trials:
     """Measure under limits that end at start, load, context and prompt, and in the command's own process."""
     row = Trials("out of memory at each stage")
+    measured = {name: words for name, words in stopped_commands(model).items() if LIMIT in words}
     for mib in _MEMORY_MIB[:: 1 if n_limits is None else len(_MEMORY_MIB) // n_limits]:
-        for name in measuring_commands():
-            words = measuring(name, model)
-            words = [*(f"{mib}MiB" if word == "3GiB" else word for word in words), "-c", "4096", *_ONE_THREAD]
-            _limited(row, f"{name} in {mib} MiB", words, None)
-    readers = [*measuring("decode", model), *_ONE_THREAD], ["inspect", str(model)], ["results"]
+        for name, words in measured.items():
+            given = [{LIMIT: f"{mib}MiB", "3000": "300"}.get(word, word) for word in words]
+            _limited(row, f"{name} in {mib} MiB", [*given, *_ONE_THREAD], None)
+    readers = ["decode", str(model), "-n", "300", *_ONE_THREAD], ["inspect", str(model)], ["results"]
     for mib in _PARENT_MIB[:n_limits]:
         for words in readers:
             _limited(row, f"{words[0]} with {mib} MiB itself", words, partial(_limit_memory, mib * _MIB))
@@ -87,7 +78,7 @@ def _load_pair(model: Path, draft: Path, limit_bytes: int) -> str:
 
 def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> Trials:
     """Run every command that writes where no file may grow beyond a size, and print to a device that is full."""
-    row = Trials("disk full at each writer")
+    row, old = Trials("disk full at each writer"), b"what the user had"
     folder.mkdir(parents=True, exist_ok=True)
     before = paths.results_file().read_bytes()
     with served_hub() as (hub, _):
@@ -96,9 +87,9 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
             target = folder / f"out-{size}"
             writers = [
                 ["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)],
-                ["report", "1", "-o", str(target.with_suffix(".html"))],
-                ["pick", str(model), "-c", "512", "--as", "preset", "-o", str(target.with_suffix(".ini"))],
-                ["export", "1", "--format", "json", "-o", str(target.with_suffix(".json"))],
+                ["report", "1", "-o", str(target.with_suffix(".html")), "--force"],
+                ["pick", str(model), "-c", "512", "--as", "preset", "-o", str(target.with_suffix(".ini")), "--force"],
+                ["export", "1", "--format", "json", "-o", str(target.with_suffix(".json")), "--force"],
                 ["pull", f"hf:{_REPO}", "q8_0"],
                 ["import", str(Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json")],
                 ["models", str(model.parent)],
@@ -106,7 +97,12 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
             ]
             for words in writers:
                 label = f"{words[0]} with files of at most {size} B"
-                _limited(row, label, words, partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size)))
+                if "--force" in words:
+                    Path(words[-2]).write_bytes(old)
+                code = _limited(row, label, words, partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size)))
+                if code and "--force" in words and Path(words[-2]).read_bytes() != old:
+                    row.lost_bytes += len(old)
+                    row.fault(f"{label}: the file that it was to replace was changed")
                 for path in folder.rglob("*"):
                     if path.is_file() and path.suffix != ".incomplete" and path.stat().st_size == size and size:
                         row.unverified_bytes += size
@@ -114,7 +110,7 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
         for name, words in reading_commands().items():
             row.tried += 1
             given = [str(model) if word == "MODEL" else word for word in words]
-            with Path("/dev/full").open("w") as full, started([name, *given], stdout=full) as process:
+            with Path("/dev/full").open("w") as full, started(row, name, [name, *given], stdout=full) as process:
                 _, err = process.communicate(timeout=120)
             if "Traceback" in err or "unexpected" in err or process.returncode == 0:
                 row.tracebacks += 1
@@ -125,11 +121,10 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
     return row
 
 
-def _limited(row: Trials, label: str, words: Sequence[str], limit: Callable[[], None] | None) -> None:
-    with started(words, preexec_fn=limit, stderr=subprocess.PIPE) as process:
-        workers = workers_of(process)
+def _limited(row: Trials, label: str, words: Sequence[str], limit: Callable[[], None] | None) -> int | None:
+    with started(row, label, words, preexec_fn=limit) as process:
         finish(row, label, process)
-        count_orphans(row, label, workers)
+    return process.returncode
 
 
 def _limit_memory(n_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""The test Hub for trials outside pytest."""
+"""The test Hub and a kept worker for trials outside pytest."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -7,6 +7,7 @@ from unittest import mock
 from ggbench.hub import api, part_file
 from ggbench.hub.access import HubAccess
 from tests.fakes.hub import TestHub, served
+from tests.fakes.kept_worker import KeptEngine, end_kept_workers
 
 
 @contextmanager
@@ -17,3 +18,13 @@ def served_hub() -> Iterator[tuple[TestHub, HubAccess]]:
             stack.enter_context(mock.patch.object(module, "BACKOFF_S", (0.0,) * len(module.BACKOFF_S)))
             stack.enter_context(mock.patch.object(module, "READ_TIMEOUT_S", 0.3))
         yield stack.enter_context(served()), HubAccess.from_environment()
+
+
+@contextmanager
+def kept_worker() -> Iterator[None]:
+    """Plan by one worker, which is ended."""
+    with mock.patch("ggbench.engines.llama.engine.launch", KeptEngine):
+        try:
+            yield
+        finally:
+            end_kept_workers()

@@ -1,8 +1,7 @@
-"""Damaged results files, caches and config files."""
+"""Damaged results files and caches."""
 
 import contextlib
 import itertools
-import json
 import random
 import sqlite3
 from pathlib import Path
@@ -11,12 +10,12 @@ from ggbench import paths
 from ggbench.hub.listing import list_repo
 from tests.fakes.measured import fill
 from tests.hardening.damage import MUTATIONS, damaged
-from tests.hardening.served import served_hub
+from tests.hardening.served import kept_worker, served_hub
 from tests.hardening.trials import Trials, ggbench
 
 _READING = (
     ("results",), ("results", "--json"), ("results", "show", "1"), ("results", "show", "1", "--json"),
-    ("compare", "1", "2"), ("export", "1", "--format", "csv"),
+    ("compare", "1", "3"), ("export", "1", "--format", "csv"), ("export", "1", "--format", "json"), ("export", "1"),
 )  # fmt: skip
 _REPO = "org/cached-GGUF"
 
@@ -52,7 +51,7 @@ def damaged_stores(n: int, draw: random.Random, folder: Path) -> Trials:
 
 def damaged_caches(n: int, draw: random.Random, folder: Path) -> Trials:
     """Damage each file that ggbench keeps for itself, and run the commands that read it."""
-    row = Trials("damaged caches and config files")
+    row = Trials("damaged caches")
     models = folder / "models"
     models.mkdir(parents=True, exist_ok=True)
     header = sorted((Path(__file__).parent.parent / "data" / "headers").iterdir())[0].read_bytes()
@@ -60,36 +59,27 @@ def damaged_caches(n: int, draw: random.Random, folder: Path) -> Trials:
     local.write_bytes(header)
     with local.open("r+b") as file:
         file.truncate(len(header) + (200 << 20))
-    user_models, places = paths.user_models_file(), paths.added_places_file()
-    user_models.parent.mkdir(parents=True, exist_ok=True)
-    user_models.write_text('[[model]]\nid = "mine"\nextends = "qwen1.5-0.5b"\ntitle = "Mine"\n')
-    with served_hub() as (hub, access):
+    with served_hub() as (hub, access), kept_worker():
         hub.add_repo(_REPO, {"m-q4_1.gguf": header})
         list_repo(access, _REPO)
         ggbench("models", _REPO)
         ggbench("plan", f"hf:{_REPO}", "--json")
         ggbench("models", str(models))
-        places.write_text(json.dumps({"places": [str(models)]}))
         commands = (
-            ("models",), ("models", str(models)), ("models", _REPO, "--offline"),
-            ("limits", f"hf:{_REPO}", "m-q4_1.gguf", "--offline", "--gpu", "rtx-4090"),
+            ("models", str(models)), ("models", _REPO, "--offline"),
+            ("plan", f"hf:{_REPO}", "m-q4_1.gguf", "--offline"),
             ("limits", f"hf:{_REPO}", "m-q4_1.gguf", "--gpu", "rtx-4090"),
             ("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090"),
         )  # fmt: skip
         kept = {
             path: path.read_bytes()
-            for root in (paths.headers_dir().parent, user_models.parent)
-            for path in sorted(root.rglob("*"))
+            for path in sorted(paths.caches_dir().rglob("*"))
             if path.is_file() and path.suffix != ".gguf"
         }
-        users_own = {path: content for path, content in kept.items() if path.is_relative_to(user_models.parent)}
         cases = itertools.cycle(itertools.product(MUTATIONS, kept))
-        for number, (kind, path) in enumerate(itertools.islice(cases, n)):
+        for kind, path in itertools.islice(cases, n):
             content = damaged(kept[path], draw, kind)
             path.write_bytes(content)
-            row.run(f"{kind} of {path.name}", *commands[number % len(commands)])
-            if path in users_own and path.read_bytes() != content:
-                row.lost_bytes += len(content)
-                row.fault(f"{kind} of {path.name}: the user's file was changed")
+            row.run(f"{kind} of {path.name}", *draw.choice(commands))
             path.write_bytes(kept[path])
     return row

@@ -60,8 +60,7 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "caches": lambda t: stores.damaged_caches(40 if t.is_quick else 600, t.draw, t.folder),
     "rows": lambda t: doors.damaged_rows(12 if t.is_quick else 1000, t.draw, t.folder),
     "published": lambda t: doors.damaged_published(4 if t.is_quick else 1000, t.draw),
-    "catalogs": lambda t: doors.damaged_catalogs(20 if t.is_quick else 1000, t.draw, t.folder),
-    "notes": lambda t: doors.damaged_notes(20 if t.is_quick else 1000, t.draw, t.folder, t.model),
+    "notes": lambda t: doors.damaged_notes(20 if t.is_quick else 2000, t.draw, t.folder, t.model),
     "lines": lambda t: lines.damaged_lines(8 if t.is_quick else 10_000, t.draw),
     "machines": lambda t: descriptions.described_machines(10 if t.is_quick else 2500),
     "network": lambda t: network.network_faults(t.folder, 3 if t.is_quick else None),
@@ -71,8 +70,9 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "outputs": lambda t: outputs.written_files(t.folder, t.model, 1 if t.is_quick else None),
     "names": lambda t: names.hostile_names(t.folder, dict(list(names.NAMES.items())[:1]) if t.is_quick else None),
     "terminals": lambda t: terminals.narrow_terminals(t.model, is_quick=t.is_quick),
+    "variables": lambda t: terminals.odd_variables(3 if t.is_quick else 600, t.draw, t.folder, t.model),
     "kills": lambda t: kills.kills_of_measurements(
-        2 if t.is_quick else 110, t.draw, t.model, 1.5 if t.is_quick else 5, next(iter(t.real), None)
+        2 if t.is_quick else 100, t.draw, t.model, 1.5 if t.is_quick else 5, next(iter(t.real), None)
     ),
     "sessions": lambda t: kills.kills_of_measurements(1 if t.is_quick else 50, t.draw, t.model, 5, only="session"),
     "servers": lambda t: kills.kills_of_servers(3 if t.is_quick else 100, t.draw, t.model, t.folder),
@@ -90,6 +90,7 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
 if has_backend("rpc"):
     ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
 SLOW = (
+    "variables",
     "answers",
     "bindings",
     "servers",
@@ -122,13 +123,14 @@ def run_rows(
                 "outputs",
                 "names",
                 "terminals",
+                "variables",
                 "kills",
                 "writers",
                 "disk",
                 "together",
                 "frontends",
             ):
-                names.store_with_a_run()
+                names.store_with_runs()
             began = time.monotonic()
             row = ROWS[name](Trial(random.Random(seed), Path(folder) / "work", model, tuple(real), is_quick, minutes))
             yield row, time.monotonic() - began

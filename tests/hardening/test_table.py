@@ -41,6 +41,7 @@ def test_what_goes_wrong_is_counted() -> None:
     row.attempt("escapes", print_escapes)
     row.judge("unexpected", 1, "", "Error: unexpected, KeyError: 1")
     row.judge("bidi", 0, "a\u202eb", "")
+    row.judge("gone", 2, "", "Error: No such option '--gone'")
     assert row.counts == (4, 4, 1, 0, 0, 0)
     assert not row.is_clean
     assert "| a row | 4 | 4 | 1 | 0 | 0 | 0 |" in markdown([row])

@@ -38,7 +38,7 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
                 ["results", "--json"],
             ):
                 with contextlib.ExitStack() as stack:
-                    processes = [stack.enter_context(started(words)) for _ in range(_N)]
+                    processes = [stack.enter_context(started(row, f"{_N} x {words[0]}", words)) for _ in range(_N)]
                     for process in processes:
                         finish(row, f"{_N} x {words[0]}", process, limit_s=300)
                         if process.returncode:

@@ -85,6 +85,8 @@ class Trials:
         elif why := unprintable(out) or unprintable(err) or "[Errno" * ("[Errno" in err):
             self.tracebacks += 1
             self.fault(f"{label}: its output has {why}{err[-200:] * (why == '[Errno')}")
+        if "No such option" in err:
+            self.fault(f"{label}: {err.strip()[-300:]}")
 
 
 _CODES = (0, 1, 2, 3, 4, 5, 6, 130)
