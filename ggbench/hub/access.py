@@ -127,29 +127,27 @@ def _network_problem(error: Exception) -> str:
 
 
 @contextmanager
-def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
-    """Translate exceptions of huggingface_hub, httpx2 and the file system; `doing` is e.g. `listing org/name`.
+def hub_errors(doing: str) -> Iterator[None]:
+    """Translate exceptions of httpx2 and the file system; `doing` is e.g. `listing org/name`.
 
     Raises UsageError for an invalid address or token or an unusable file; otherwise NetworkError. The original messages
     are dropped, as they may contain a token or a signed URL.
     """
     import httpx2
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     doing = sanitize(doing)
     try:
         yield
     except GgbenchError:
         raise
-    except HfHubHTTPError as error:
-        raise error_for_response(error.response, repo, doing) from None
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
-        raise UsageError("HF_ENDPOINT or a proxy variable is not a valid URL", "correct or unset it") from None
+        what = "HF_ENDPOINT, another HF_ variable, a proxy or SSL_CERT_FILE cannot be used"
+        raise UsageError(what, "correct or unset it; a SOCKS proxy needs pip install 'httpx2[socks]'") from None
     except (httpx2.LocalProtocolError, UnicodeEncodeError):
         raise UsageError(
             "the token contains invalid characters", f"{_LOG_IN_HINT} again, or set HF_TOKEN"
         ) from None
-    except (httpx2.HTTPError, OfflineModeIsEnabled, TimeoutError, ConnectionError) as error:
+    except (httpx2.HTTPError, TimeoutError, ConnectionError) as error:
         raise NetworkError(
             f"{_network_problem(error)} while {doing}", f"check the network, {_OFFLINE_HINT}"
         ) from None

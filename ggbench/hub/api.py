@@ -73,7 +73,7 @@ def send_request(
 ) -> _Answer:
     """Return `read(response)` of a GET request; a retry calls `headers` and `read` again. Raises like `hub_errors`."""
     stop, patience = stop or Stop(), patience or Patience(BACKOFF_S, MAX_PAUSE_S, READ_TIMEOUT_S)
-    with hub_errors(repo, doing=doing):
+    with hub_errors(doing):
         import httpx2
 
         broken: tuple[type[Exception], ...] = (WrongBody, NotReadable, httpx2.RemoteProtocolError)
@@ -204,14 +204,18 @@ def open_response(
     Redirects are followed here, as httpx2 would read the body of each, however long.
     """
     import httpx2
-    from huggingface_hub import constants, get_session, get_token
 
+    try:
+        from huggingface_hub import constants, get_session, get_token
+
+        session = get_session()
+    except (ImportError, OSError, ValueError):  # a proxy by SOCKS, certificates, a timeout
+        raise httpx2.InvalidURL("a variable of the environment") from None
     # Not `build_hf_headers`: it asks the Hub for a list of agents first, and reads whatever that answers.
     own = {"User-Agent": f"ggbench/{__version__}"}
     token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
     if token is not None:
         own["Authorization"] = f"Bearer {token}"
-    session = get_session()
     request = session.build_request(
         "GET",
         url,

@@ -106,7 +106,7 @@ def test_an_invalid_token_is_not_printed(access: HubAccess, hub: TestHub, monkey
     ],
 )
 def test_errors_of_the_network_and_the_disk(error: Exception, kind: type[GgbenchError], expected: str) -> None:
-    with pytest.raises(kind) as raised, hub_errors(REPO, doing="trying"):
+    with pytest.raises(kind) as raised, hub_errors("trying"):
         raise error
     assert expected in raised.value.message
     assert raised.value.hint
@@ -172,3 +172,18 @@ def test_the_body_of_a_redirect_is_not_read_whatever_its_length(
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("no socksio"), FileNotFoundError("a certificate"), ValueError("a timeout")]
+)
+def test_a_variable_of_which_no_client_can_be_made_is_a_line(
+    error: Exception, access: HubAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.get_session", fail)
+    with pytest.raises(UsageError, match="a proxy or SSL_CERT_FILE cannot be used") as raised:
+        list_repo(access, REPO)
+    assert "httpx2[socks]" in raised.value.hint

@@ -99,14 +99,13 @@ class Client:
         self.timeout_s = timeout_s
         self._document_timeout_s = min(timeout_s, document_s)
         self._key = address.api_key()
-        is_local = urlsplit(address.base_url).hostname in _LOOPBACK
-        is_encrypted = address.base_url.startswith("https:")
-        # Without encryption, a context that trusts nobody: reading the system's certificates takes 20 ms a client.
-        tls = httpx2.create_ssl_context() if is_encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        is_remote = urlsplit(address.base_url).hostname not in _LOOPBACK
         with self._errors():
+            # Without encryption, a context that trusts nobody: reading the system's certificates takes 20 ms a client.
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             self._http = httpx2.Client(
-                verify=tls,
-                trust_env=not is_local,  # no proxy between this machine and itself
+                verify=httpx2.create_ssl_context() if address.base_url.startswith("https:") else tls,
+                trust_env=is_remote,  # no proxy between this machine and itself
                 follow_redirects=False,
                 # a connection for each request, so that each can be closed separately
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
@@ -217,8 +216,8 @@ def _transport_error(url: str, error: Exception) -> GgbenchError:
         )
         return NetworkError(f"no trusted TLS connection to {url}: {why}", hint)
     match error:
-        case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
-            return UsageError(f"{url} or a proxy setting is not a valid URL", "correct or unset it")
+        case ImportError() | FileNotFoundError() | httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+            return UsageError(f"{url}, a proxy or SSL_CERT_FILE cannot be used", "correct or unset it")
         case httpx2.TimeoutException() | TimeoutError():
             return ServerTimeout(f"no answer from {url} in time", _BUSY_HINT)
         case httpx2.ConnectError() | httpx2.ProxyError():

@@ -113,3 +113,12 @@ def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated() -> None:
     with pytest.raises(UsageError) as raised:
         Address.parse("http://host", "sk-live-1234")
     assert "1234" not in raised.value.message + raised.value.hint
+
+
+@pytest.mark.parametrize(("name", "value"), [("ALL_PROXY", "socks5://127.0.0.1:9"), ("SSL_CERT_FILE", "/no/such")])
+def test_a_variable_of_which_no_client_can_be_made_is_a_line(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="a proxy or SSL_CERT_FILE cannot be used"):
+        Client(Address.parse("https://example.invalid"), 1.0)
