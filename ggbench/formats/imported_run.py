@@ -66,8 +66,8 @@ def environment_of(imported: Imported, *, cpu: str = "", commit: str = "", llama
 MOST_BYTES = 64 << 20
 """Maximum size of a results file; a row of llama-bench takes 1,000 bytes, a timed step 20."""
 MOST_VALUES = 4 << 20
-"""Maximum number of JSON's values, of which a list or an object counts for four: a number takes some 100 bytes while it
-is read, an empty list 200."""
+"""Maximum number of JSON's values, of which a list or an object counts for four: files of as many, of numbers or of
+empty lists, take 430 MB while they are read."""
 STDIN = Path("-")
 
 
