@@ -26,7 +26,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 }
 """Options with which a command measures for longer than a kill waits, and for no minutes; any other is run as it is."""
 LIMIT = "3GiB"
-"""The memory that every command gets which takes a limit."""
+"""The memory that every command gets that measures a model."""
 _GONE_WITHIN_S = 2.0
 _TRIAL = "GGBENCH_TEST_TRIAL"
 """Variable by which the processes are found that a command starts, and those that they start."""
@@ -71,9 +71,8 @@ def measuring(name: str, model: Path) -> list[str]:
     if name == "demo":
         return ["demo", "-n", "60"]
     given = [str(model) if word == "MODEL" else word for word in _WORDS.get(name, ())]
-    limit = () if name == "forecast" else ("--memory-limit", LIMIT)
     known = ("--bandwidth", "20GB/s") if "bandwidth" in options_of(name) else ()
-    return [name, str(model), *given, *limit, *known]
+    return [name, str(model), *given, "--memory-limit", LIMIT, *known]
 
 
 def reading_commands() -> dict[str, list[str]]:
