@@ -31,7 +31,7 @@ def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
     """Import damaged results of each format beside the user's own, show what came in, and remove it."""
     row = Trials("damaged rows of others, imported")
     folder.mkdir(parents=True)
-    for form in ("json", "llama-bench", "row"):
+    for form in ("json", "llama-bench"):
         row.run(f"export {form}", "export", "1", "--format", form, "-o", str(folder / f"own.{form}"))
     sound = {path.name: path.read_bytes() for path in (*sorted((_DATA / "peers").iterdir()), *folder.iterdir())}
     before = samples_by_run()

@@ -16,7 +16,7 @@ _WRITERS: Mapping[str, tuple[str, ...]] = {
     **{f"pick --as {form}": ("pick", "MODEL", "-c", "512", "--as", form)
        for form in ("sh", "preset", "llama-swap", "modelfile", "docker")},
     "report.html": ("report", "1"), "report.csv": ("report", "1"),
-    **{f"export {form}": ("export", "1", "--format", form) for form in ("json", "csv", "llama-bench", "row")},
+    **{f"export {form}": ("export", "1", "--format", form) for form in ("json", "csv", "llama-bench")},
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import io
 import os
+import re
 import signal
 import sys
 import unicodedata
@@ -85,10 +86,11 @@ class Trials:
         elif why := unprintable(out) or unprintable(err) or "[Errno" * ("[Errno" in err):
             self.tracebacks += 1
             self.fault(f"{label}: its output has {why}{err[-200:] * (why == '[Errno')}")
-        if "No such option" in err:
+        if _GONE.search(err):
             self.fault(f"{label}: {err.strip()[-300:]}")
 
 
+_GONE = re.compile(r"No such option '[\w-]+'")
 _CODES = (0, 1, 2, 3, 4, 5, 6, 130)
 
 

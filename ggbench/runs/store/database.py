@@ -351,7 +351,9 @@ class Store:
     def _chunks(self, run_id: int, row_id: int) -> Iterator[sqlite3.Row]:
         """Yield first position, time and the bytes of both blobs of each undamaged chunk of the series of a row."""
         with as_store_errors(self.path):
-            yield from self._connection.execute(_CHUNKS, (run_id, row_id))
+            # `yield from` would close the cursor, even after the store
+            for record in self._connection.execute(_CHUNKS, (run_id, row_id)):  # noqa: UP028
+                yield record
 
     def _require(self, run_id: int) -> sqlite3.Row:
         holds_id = abs(run_id) <= _LARGEST_ID

@@ -19,6 +19,7 @@ from ggbench.runs.recording import PromptTiming
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import SampleChunk, StoredRun, decode
+from tests.fakes.measured import put_run, start
 
 SERIES, NEXT, WARMUP = "decode/p25/b1/r0", "decode/p25/b1/r1", "warmup/p25/b1/r0"
 
@@ -241,3 +242,11 @@ def test_settings_that_make_no_run_are_explained() -> None:
     for text in ("", "null", "[]", '{"n_gen": "many"}', '{"n_gen": 0}', '{"n_gen":1e999}', "{"):
         record, reason = decode(text, DecodeSettings)
         assert record is None and reason.startswith("written by another version of ggbench: "), text
+
+
+def test_samples_that_are_not_read_to_their_end_are_given_up_quietly(tmp_path: Path) -> None:
+    """As by an export to a disk that is full: the store is closed first."""
+    with Store.open(tmp_path / "results.sqlite") as store:
+        chunks = store.load_chunks(put_run(store, start()))
+        next(chunks)
+    chunks.close()  # type: ignore[attr-defined]
