@@ -179,7 +179,7 @@ def _cell(value: object, kind: type, what: str) -> Cell:
     if kind is str and isinstance(value, str | int | float):
         return sanitize(str(value)[:_LONGEST_TEXT])
     found: Cell | None = None
-    with contextlib.suppress(msgspec.ValidationError):
+    with contextlib.suppress(msgspec.ValidationError, UnicodeEncodeError):
         found = msgspec.convert(int(value) if isinstance(value, bool) else value, kind, strict=False)
     if isinstance(found, bool | int | float) and abs(found) <= _LARGEST[kind]:
         return found

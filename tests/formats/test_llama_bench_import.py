@@ -97,6 +97,7 @@ def test_how_it_was_loaded_is_read(read: ReadRuns) -> None:
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "avg_ts": NaN}]', "avg_ts is nan"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0}]', "there is no time"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": [1, -2]}]', "samples_ns is no list of times"),
+        ("x.json", r'[{"n_prompt": "\ud800", "n_gen": 0}]', "expected a whole number"),
         ("x.json", '[{"n_prompt": 1,\n"n_gen" 0}]', "x.json, line 2, column"),
         ("x.json", "[" * 100_000, "not JSON"),
         ("x.json", "[]", "no row of llama-bench"),
