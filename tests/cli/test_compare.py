@@ -164,8 +164,8 @@ def test_runs_are_measured_again_in_turns(ggbench: Run, tiny_twin: Path, tmp_pat
     assert text.startswith("No verdict, one run each: ")
     assert command == "ggbench compare 1 2 -r 4"
     again = ggbench(*shlex.split(command)[1:-1], "2")
-    assert again.out.startswith("No verdict, fewer than 4 turns: llama-server --step-ns 5000000 has 2.0")
-    assert "; 4 runs.\n" in again.out
+    assert again.out.startswith("No verdict, 2 of 4 turns: llama-server --step-ns 5000000 has 2.0")
+    assert "; 2 turns.\n" in again.out
     assert len(again.out.splitlines()) <= 16
 
 

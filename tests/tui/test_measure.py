@@ -68,7 +68,7 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         assert "Forecast a model's speed without its file" in in_dialog(await see(app, pilot, "up", "right"))
         assert app.screen.query_one("#what", Tabs).active == kinds[kinds.index("decode") + 1]
         words = in_dialog(await see(app, pilot, "left"))
-        assert "--n-gen 200 Number of tokens to decode --repeat 1 Measure N times" in words
+        assert "--n-gen 200 Number of tokens to decode --repeat 1 Decode N times in one run" in words
         assert "⏎ start" in words
         assert "q8_0 -n 200" in words  # of the whole command
         words = in_dialog(await see(app, pilot, "down"))

@@ -41,7 +41,6 @@ def comparison_answer(comparison: Comparison) -> Answer:
             Facts([(row.letter, sanitize(row.run.unsteady)) for row in comparison.rows], "Not steady"),
             Facts([(each.topic, each.text) for each in comparison.differences], "Differences"),
             comparison_table(comparison, behind, "More figures"),
-            Facts([(line.topic, line.verdict) for line in (*front, *behind) if line.topic], "Verdicts"),
             say("compare.rule"),
         ],
     )

@@ -34,8 +34,8 @@ from ggbench.stats.intervals import (
 from ggbench.stats.turns import FEWEST_TURNS, ratio_of_turns
 from ggbench.units import format_ratio
 
-Doubt = Literal["", "disturbed", "single", "few_turns"]
-"""Why there can be no verdict: at least one was disturbed, or one run each, or fewer than four turns."""
+Doubt = Literal["", "single", "few_turns"]
+"""Why there can be no verdict: one run each, or fewer than four turns."""
 _NOT_ALL = "unknown in some runs"
 
 
@@ -95,7 +95,7 @@ class Versus(Record):
     doubt: Doubt = ""
     """Why there can be no verdict; empty if there can."""
     n_turns: int | None = None
-    """Turns in which both were measured; null if they were not."""
+    """Turns in which both were measured; null of one run each, and where turns do not matter."""
     is_different: bool = False
     """Whether they differ, by Holm's correction for all pairs of runs."""
 
@@ -112,7 +112,7 @@ class Versus(Record):
     @property
     def doubt_text(self) -> str:
         """`one run each`; empty if there can be a verdict."""
-        return say(f"compare.{self.doubt}", fewest=FEWEST_TURNS) if self.doubt else ""
+        return say(f"compare.{self.doubt}", found=self.n_turns, fewest=FEWEST_TURNS) if self.doubt else ""
 
 
 Pairs: TypeAlias = Mapping[tuple[int, int], Versus]
@@ -148,10 +148,9 @@ def _versus(metric: Metric, one: ColumnValue, other: ColumnValue, ratios: Sequen
     in_turns = ratio_of_turns(ratios)
     if in_turns is not None:
         return Versus(in_turns.value, (in_turns.low, in_turns.high), in_turns.p, n_turns=len(ratios))
-    if any(each.unsteady for each in (*one.runs, *other.runs)):
-        return Versus(mine / its, doubt="disturbed")
-    is_single = len(one.runs) == len(other.runs) == 1
-    return Versus(mine / its, doubt="single" if is_single else "few_turns")
+    if len(one.runs) == len(other.runs) == 1:
+        return Versus(mine / its, doubt="single")
+    return Versus(mine / its, doubt="few_turns", n_turns=len(ratios))
 
 
 def _ratio_of_values(one: float, one_ci95: Interval | None, other: float, other_ci95: Interval | None) -> Ratio:

@@ -32,7 +32,9 @@ class DecodeSettings(Settings, Record):
     """Tokens to decode and time in each repetition."""
     n_prompt: int = N_PROMPT
     """Tokens in the cache before the first timed one; 0 only in an imported run."""
-    repeat: Annotated[int, Option("-r --repeat", "Measure N times, and fit all samples together.", COUNT)] = 1
+    repeat: Annotated[
+        int, Option("-r --repeat", "Decode N times in one run, and fit all samples together.", COUNT)
+    ] = 1
     n_warmup: int = 8
     """Tokens decoded before anything is timed."""
     depths: Annotated[

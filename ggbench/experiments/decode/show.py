@@ -6,11 +6,13 @@ import math
 
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.run import Run
+from ggbench.show.figure import is_bound
 from ggbench.show.quants import QuantPresenter, speed_in
 from ggbench.show.run_documents import MEASURED, RunDocuments
-from ggbench.show.run_figures import FIGURES, w_text
+from ggbench.show.run_figures import FIGURES, estimate, w_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
+from ggbench.stats.intervals import Estimate
 from ggbench.units import format_count, format_number
 
 DOCUMENTS = RunDocuments(
@@ -44,14 +46,15 @@ class DecodePresenter(QuantPresenter):
 def _along_context(run: Run, speed: str, n_gen: str) -> str:
     """Return the speed, and how it falls with the context as far as that is known."""
     fit, more = run.fit, math.nan
+    growth = None if fit is None else estimate(fit.w_tokens_per_ms, fit.w_ci95)
     b = FIGURES["b_ms"].text(run)
     key = "decode.speed"
     if fit is not None and fit.breaks:
         return say("decode.broken", speed=speed, n_gen=n_gen, b=b, w=w_text(fit))
-    if fit is not None and fit.w_tokens_per_ms is not None:
+    if isinstance(growth, Estimate) and is_bound(growth):
+        key, more = "decode.bounded", 1e3 / growth.low
+    elif fit is not None and fit.w_tokens_per_ms is not None:
         key, more = "decode.growing", 1e3 / fit.w_tokens_per_ms
-    elif fit is not None and fit.w_ci95 is not None:
-        key, more = "decode.bounded", 1e3 / fit.w_ci95[0]
     return say(key, speed=speed, n_gen=n_gen, b=b, more=format_number(more, 2))
 
 
