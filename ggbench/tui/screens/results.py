@@ -25,7 +25,7 @@ from ggbench.decisions.compare.versus import time_span
 from ggbench.errors import GgbenchError, UnknownName
 from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.experiment import Job
-from ggbench.runs.run import Run, others_text
+from ggbench.runs.run import Run
 from ggbench.runs.store.runs import RUNNING
 from ggbench.show.answer import Answer
 from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
@@ -33,7 +33,7 @@ from ggbench.show.presenter import presenter_of
 from ggbench.show.words import say
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize
-from ggbench.tui.host import PlotScreen, RunsOpened, RunStored, TaskScreen, host_of
+from ggbench.tui.host import PlotScreen, RunsOpened, RunStored, TaskScreen, host_of, runs_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.stored_runs import by_model, describe_runs, job_again, read_runs, saved_runs
 from ggbench.tui.widgets.answer_pane import AnswerPane
@@ -64,7 +64,7 @@ class OpenedRuns(Vertical):
     def compose(self) -> ComposeResult:
         pane = AnswerPane(self.answer)
         pane.border_title = Text(self._title)
-        pane.border_subtitle = key_links("w more · b again · s report · y copy · esc back")
+        pane.border_subtitle = key_links("w more, less · b again · s report · y copy · esc back")
         yield pane
         if self._figures:
             plot = CurvesPlot()
@@ -84,7 +84,7 @@ class ResultsScreen(TaskScreen, PlotScreen):
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
         Binding("b", "measure_again", "Again", tooltip="Measure the runs again, in turns if several"),
         Binding("slash", "filter", "Filter", tooltip="Filter by words of model, kind, outcome or date"),
-        Binding("d,delete", "delete", "Delete", tooltip="Delete the runs"),
+        Binding("d", "delete", "Delete", tooltip="Delete the runs"),
         Binding("s", "save(False)", "Report", tooltip="Save a report of the runs as HTML"),
         Binding("S", "save(True)", "Export", tooltip="Save the runs whole, for ggbench import"),
         Binding("y", "copy", "Copy", tooltip="Copy the runs' commands, or a comparison as Markdown"),
@@ -98,8 +98,8 @@ class ResultsScreen(TaskScreen, PlotScreen):
         self._opened: OpenedRuns | None = None
         self._is_from_run = False
         """Whether the Run screen opened it, to which escape leads back."""
-        self._repeated: set[int] = set()
-        """Items of the run queue whose runs are marked when they are listed."""
+        self._again: tuple[int | None, slice] = None, slice(0)
+        """The run that was measured again, and the items of the run queue of the last such measurement."""
 
     def compose(self) -> ComposeResult:
         yield TopLine("results")
@@ -145,8 +145,10 @@ class ResultsScreen(TaskScreen, PlotScreen):
             self.open_runs([run.run_id])
 
     def action_compare(self) -> None:
+        """Compare the marked runs or, if none is, those that were measured again."""
         table = self._table
-        over = [run.run_id for run in table.those(table.marks) if run.stored.state != RUNNING]
+        compared = table.those(table.marks or self._measured_again)
+        over = [run.run_id for run in compared if run.stored.state != RUNNING]
         if len(over) < 2:
             self._say("Mark two or more finished runs with space, then press c.")
         else:
@@ -159,10 +161,12 @@ class ResultsScreen(TaskScreen, PlotScreen):
             self.app.copy_to_clipboard("\n".join(sanitize(run.stored.command) for run in runs))
 
     def action_save(self, whole: bool) -> None:
-        """Save a report of the runs, or the runs whole, in the current folder."""
-        run_ids = [run.run_id for run in self._selected]
+        """Save a report of the runs, or the runs whole, in the current folder, unless one is being saved."""
+        runs, before = self._selected, self._latest.get("save")
+        run_ids = [run.run_id for run in runs]
 
         def saved() -> Iterator[str]:
+            yield f"Saving {describe_runs(runs)}…"
             from ggbench.formats.report import save_report, save_whole
 
             with host_of(self).services.open_store() as store:
@@ -172,7 +176,7 @@ class ResultsScreen(TaskScreen, PlotScreen):
                     path = save_report(saved_runs(store, run_ids), Path.cwd())
             yield f"Saved {path}"
 
-        if run_ids:
+        if runs and (before is None or before.is_finished):
             self.perform("save", saved, self._say)
 
     def action_delete(self) -> None:
@@ -220,16 +224,11 @@ class ResultsScreen(TaskScreen, PlotScreen):
         def show(read: tuple[Sequence[ListedRun], Sequence[str]]) -> None:
             (runs, notices), table = read, self._table
             self._has_read = True
-            marks: set[int | None] = {*table.marks}
-            for item in host_of(self).run_queue.items if self._repeated else ():
-                if item.state.is_over and item.id in self._repeated:
-                    self._repeated.remove(item.id)
-                    marks.add(item.run_id)
             table.runs = by_model(runs)
             self._show()
-            table.mark({run.run_id for run in runs} & marks)
-            for notice in notices:
-                self._say(notice)
+            table.mark({run.run_id for run in runs} & table.marks)
+            if notices:
+                self._say(" ".join(notices))
 
         self.perform("list", read, show)
 
@@ -270,7 +269,7 @@ class ResultsScreen(TaskScreen, PlotScreen):
     def action_measure_again(self) -> None:
         """Measure one run again, or one of each setting in as many turns as give an interval, after a question.
 
-        Only the new runs, and a single one that was there, are marked then.
+        Nothing is marked then, so that `c` compares the new runs, and a single one that was there.
         """
         found = [each.run for each in self._selected if each.run and is_repeatable(each.run)]
         runs = [column[0] for column in columns_of(found)]
@@ -283,8 +282,8 @@ class ResultsScreen(TaskScreen, PlotScreen):
         def start(jobs: Sequence[Job]) -> None:
             queue = host_of(self).run_queue
             n_before = len(queue.items)
-            self._table.mark(run.run_id for run in runs if is_one and run.run_id is not None)
-            self._repeated.update(range(n_before, n_before + len(jobs)))
+            self._table.mark(())
+            self._again = runs[0].run_id if is_one else None, slice(n_before, n_before + len(jobs))
             queue.add(jobs)
             self.app.switch_mode("run")
 
@@ -296,7 +295,14 @@ class ResultsScreen(TaskScreen, PlotScreen):
             lambda confirmed: self.perform("repeat", find, start) if confirmed else None,
         )
 
+    @property
+    def _measured_again(self) -> set[int | None]:
+        queue, (before, items) = runs_of(self), self._again
+        return {before, *(item.run_id for item in queue.items[items])} if queue else set()
+
     def _say(self, line: str) -> None:
+        """Show a line in place of the one before."""
+        self.app.clear_notifications()
         self.notify(sanitize(line), markup=False)
 
     @property
@@ -335,10 +341,8 @@ class ResultsScreen(TaskScreen, PlotScreen):
 
 
 def _question(runs: Sequence[Run], times: int) -> str:
-    """Ask whether to measure runs again, with the time that they took, and whether that would be disturbed again."""
+    """Ask whether to measure runs again, with the time that they took."""
     names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
     spans = filter(None, map(time_span, runs))
     took = format_span(times * sum((end - start).total_seconds() for start, end in spans))
-    question = f"Measure {names} again in {counted(times, 'turn')} (about {took})? Then 3 and c compare them."
-    busy = others_text(*(run.others_share for run in runs))
-    return f"{question} {say('tui.others', others=busy)}" if busy else question
+    return f"Measure {names} again in {counted(times, 'turn')} (about {took})? Then 3 and c compare them."

@@ -147,7 +147,7 @@ class ModelsPane(Vertical):
     """The list and its filter, which also adds places and searches the Hub."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d,delete", "remove_place", "Remove", tooltip="Forget an added place; files stay")
+        Binding("d", "remove_place", "Remove", tooltip="Forget an added place; files stay")
     ]
 
     @dataclass

@@ -27,8 +27,11 @@ _FIGURES: tuple[Figure[ListedRun], ...] = (
     _LISTED["b_ms"],
     _LISTED["w_tokens_per_ms"],
     _LISTED["answer"],
+)
+_SETTINGS: tuple[Figure[ListedRun], ...] = (
+    member("n_gen", "tokens", path="run.n_gen", priority=4),
+    member("threads", "-t", path="run.head.setup.threads", priority=4),
     member("decodes", "depth", lambda decodes: _starts(decodes), "run.head.settings.decodes", priority=4),
-    member("n_gen", "tokens", path="run.n_gen", priority=6),
     member(
         "cache_types",
         "KV",
@@ -64,7 +67,9 @@ class RunsTable(FigureTable[ListedRun]):
 
     @property
     def figures(self) -> Sequence[Figure[ListedRun]]:
-        return _FIGURES
+        """Show of the settings those in which the shown runs differ."""
+        rows = self.shown.values()
+        return [*_FIGURES, *(each for each in _SETTINGS if len({*map(each.text, rows)}) > 1)]
 
     def key_of(self, row: ListedRun) -> str:
         return str(row.run_id)
