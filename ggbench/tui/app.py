@@ -73,7 +73,9 @@ class GgbenchApp(App[None]):
         Binding("3", "switch_mode('results')", "Results", tooltip="Open, compare, save stored runs"),
         Binding("?", "show_help", "Help", tooltip="Keys, and what the numbers mean"),
         Binding("q", "leave", "Quit", tooltip="Quit; asks while something runs"),
-        Binding("ctrl+p", "command_palette", "All", priority=True, tooltip="Search all actions and themes"),
+        Binding(
+            "ctrl+p", "command_palette", "All", False, priority=True, tooltip="Search all actions and themes"
+        ),
     ]
 
     machine_text: reactive[str] = reactive("", layout=False)
@@ -159,14 +161,14 @@ class GgbenchApp(App[None]):
         self.close_queues()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Offer every active key that does more than move, in addition to Textual's own commands."""
-        yield from super().get_system_commands(screen)
+        """Offer each action of a key that does more than move once, and of Textual's own commands the themes."""
+        yield SystemCommand("Theme", "Change the colors of all screens", self.search_themes)
         if self.current_mode != "results":
             about = "Save stored runs as a report or whole: s and S among the results"
             yield SystemCommand("Report, export", about, lambda: self.switch_mode("results"))
         for active in screen.active_bindings.values():
             binding = active.binding
-            if binding.tooltip and binding.action != "command_palette":
+            if binding.tooltip and binding.show:
                 yield SystemCommand(
                     binding.description,
                     f"{binding.tooltip} (key: {self.get_key_display(binding)})",

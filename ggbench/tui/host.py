@@ -157,9 +157,9 @@ class PlotScreen(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "plot('show_next')", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
-        Binding("+", "plot('zoom(0.8)')", "Zoom in"),
-        Binding("-", "plot('zoom(1.25)')", "Zoom out"),
-        Binding("0", "plot('show_all')", "Show all"),
+        Binding("+", "plot('zoom(0.5)')", "Zoom in", tooltip="Zoom the plot, a running one at its newest"),
+        Binding("-", "plot('zoom(2)')", "Zoom out", tooltip="Zoom the plot, a running one at its newest"),
+        Binding("0", "plot('show_all')", "Show all", tooltip="Show the whole plot"),
         Binding("left", "plot('pan(-0.05)')", "Pan left"),
         Binding("right", "plot('pan(0.05)')", "Pan right"),
     ]

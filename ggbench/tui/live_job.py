@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.engines.events import Memory
 from ggbench.machine.records import MachineReading
 from ggbench.runs.progress import Finished, ModelReady, Pace, PointMeasured, Progress, SamplesTimed, Working
 from ggbench.runs.run import DecodeTiming, Settings
@@ -35,7 +34,6 @@ class LiveJob:
         """The slow step in progress; None once the next one has started."""
         self.pace = Pace()
         """Progress of the slow step, or else of the steps to time."""
-        self.memory: Memory | None = None
         self.limit: DecodeLimit | None = None
         self.reading: MachineReading | None = None
         """The machine's latest."""
@@ -64,7 +62,7 @@ class LiveJob:
             case Working():
                 self._work(record)
             case ModelReady():
-                self.memory, self.limit, self.working, self.pace = record.memory, record.limit, None, Pace()
+                self.limit, self.working, self.pace = record.limit, None, Pace()
             case PointMeasured():
                 self.doing = ""
                 if record.text and not self._decodes:  # of a decode, prompts

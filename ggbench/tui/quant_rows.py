@@ -12,7 +12,7 @@ from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.show import FIGURES as PICK_FIGURES
 from ggbench.engines.endings import Outcome
 from ggbench.show import ESSENTIAL, FITS, FITS_NOT
-from ggbench.show.figure import Figure, member
+from ggbench.show.figure import Figure
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes
@@ -61,9 +61,9 @@ class QuantRow(msgspec.Struct, frozen=True):
 def _fits(row: QuantRow) -> str:
     if row.plan.outcome is not Outcome.COMPLETED:
         return f"{FITS_NOT} failed"
-    if row.plan.fits and row.is_slow:
-        return "! slow"
-    return {None: "?", True: FITS, False: FITS_NOT}[row.plan.fits]
+    fits = {None: "?", True: FITS, False: FITS_NOT}[row.plan.fits]
+    state = "! slow" if row.plan.fits and row.is_slow else fits
+    return shorten(f"{state} {row.candidate.options}".rstrip(), _WIDEST)
 
 
 def _file(row: QuantRow) -> str:
@@ -84,9 +84,6 @@ FIGURES: tuple[Figure[QuantRow], ...] = (
     _of_pick("kld"),
     _of_pick("max_n_ctx", 3),
     Figure("file", "file", _file, priority=1),
-    _of_pick("options", 2),
     _of_pick("cache", 4),
     _of_pick("left_bytes", 5),
-    _of_pick("needed_bytes", 6),
-    member("bpw", "BPW", path="plan.bpw", priority=7),
 )

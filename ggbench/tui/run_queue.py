@@ -28,8 +28,8 @@ from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.work_queue import WorkItem, WorkQueue, WorkState
 
-_MOST_PLOTTED = 12
-"""Jobs whose samples are kept for the plot: more curves cannot be told apart."""
+_MOST_PLOTTED = 4
+"""Jobs whose samples are kept for the plot: more curves hide the current one."""
 _NOTIFY_EVERY_S = 1.0
 """Minimum time between notices of only more tokens, or of progress in the same work."""
 
@@ -74,7 +74,7 @@ class RunQueue(WorkQueue[QueueItem]):
         self.live: LiveJob | None = None
         """The running job, or else the last one."""
         self.plotted: tuple[LiveJob, ...] = ()
-        """The latest jobs with something to plot, in running order, including the current one."""
+        """The latest jobs with something to plot, including the current one, which takes the oldest one's place."""
         self.store_error: StoreError | None = None
         """Why the last run is not stored, or only in part; None if it is stored."""
         self.revision = 0
@@ -157,7 +157,8 @@ class RunQueue(WorkQueue[QueueItem]):
 
     def _plot(self, live: LiveJob) -> None:
         if live not in self.plotted:
-            self.plotted = (*self.plotted, live)[-_MOST_PLOTTED:]
+            place = live.item_id % _MOST_PLOTTED
+            self.plotted = (*self.plotted[:place], live, *self.plotted[place + 1 :])
 
     def _set_state(self, item_id: int, state: WorkState) -> None:
         """Report a new state at once, and progress in the same state at most once a second."""

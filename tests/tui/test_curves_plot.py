@@ -148,14 +148,18 @@ def test_a_zoom_stays_while_more_samples_come() -> None:
 def test_a_zoom_shows_the_newest_steps_while_more_come_and_then_its_middle() -> None:
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20, n=4)], x_end=625)])
-        app.plot.action_zoom(0.8)
-        assert [*app.plot._ends] == [26, 29]
+        for expected in ([26, 29], [28, 29], [28.5, 29]):
+            app.plot.action_zoom(0.5)  # from what is there, each shows half
+            assert [*app.plot._ends] == expected
+        assert "zoomed" in str(app.plot.border_title)
         app.plot.show([latencies([series("q8_0", 20, n=600)], x_end=1025)])
+        app.plot._zoom_to((125, 625))
         assert [*app.plot._ends] == [125, 625]
         app.plot.action_pan(-0.5)
         app.plot.show([latencies([series("q8_0", 20, n=700)], x_end=1025)])
         assert [*app.plot._ends] == [-125, 375]
-        app.plot.action_show_all()
+        app.plot.show([latencies([series("q8_0", 20, n=4)], x_end=1025)])
+        assert app.plot.view is None  # a new run
         app.plot.show([latencies([series("q8_0", 20, n=1000)])])
         app.plot.action_zoom(0.8)
         assert sum(app.plot._ends) == pytest.approx(1025)

@@ -98,20 +98,6 @@ def test_the_pick_and_its_command_are_on_top_and_what_is_behind_them_a_key_away(
     drive(app, steps, (140, 34))
 
 
-def test_enter_shows_the_plan_of_a_quant_with_its_command(app: App, drive: Drive) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        words = await see(app, pilot, "tab", "j", "enter")
-        assert pane(app) == "plan of q8_0" and "small-gguf:q8_0" in words
-        await press(app, pilot, "y", "enter")
-        assert app.clipboard.startswith("llama-server -hf maker/small-gguf:q8_0")
-        words = await see(app, pilot, "e", "down", *"4k", "enter")
-        assert "small-gguf:q8_0" in words
-        await press(app, pilot, "escape", "w", "y", "enter")
-        assert ":q4_k_m" in app.clipboard
-
-    drive(app, steps)
-
-
 def test_nothing_is_copied_or_explained_before_the_pick_is_made(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
         planner.held = {"small-0.6b"}

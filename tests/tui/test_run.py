@@ -14,7 +14,6 @@ from textual.widgets import Label, Static
 
 import ggbench.tui
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
@@ -402,7 +401,7 @@ def test_files_and_kv_types_of_one_quant_are_told_apart_in_the_queue() -> None:
 def test_numbers_of_every_state_fit_their_column() -> None:
     """No line is wider than the 30 characters beside the plot."""
     live = LiveJob(0)
-    live.n_total, live.memory, live.points = 10_000, Memory(n_ctx=1_048_576), ("prompt of 1,048,576: 123,456.00 ms",)
+    live.n_total, live.points = 10_000, ("prompt of 1,048,576: 123,456.00 ms",)
     live.append(26, [134_567_890 + 1_000_000 * step for step in range(100)])
     plan = SearchPlan(theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30)
     subject = Subject(model="m", quant="q", source="file", n_ctx_train=1_048_576)

@@ -73,7 +73,7 @@ def test_a_grid_is_watched_and_compared(tiny_twin: Path, app: App, jobs: FakeSer
         app.run_queue.add(2 * speeds(resolve(parse_model(str(tiny_twin)))))
         await asyncio.to_thread(reached.wait, WAIT_S)
         shown = await see(app, pilot, "2")
-        assert "24 of 32 tokens" in shown
+        assert "24 steps" in shown
         assert "W, B" not in shown
         opened.set()
         await queue.idle()

@@ -28,7 +28,7 @@ from ggbench.tui.widgets.quant_panels import MemoryPanel, losses_over_speeds
 from ggbench.tui.widgets.tables import QuantsTable
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.record import Pick
+    from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.decisions.pick.run_commands import RunSettings
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
@@ -64,10 +64,10 @@ class LibraryScreen(PlanScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._planned: str | None = None
-        """The quant whose plan is in place of the pick's answer."""
         self._best: Pick | None = None
-        """The pick among the current models, which is named until one is chosen."""
+        """The pick among the current models, which is shown until one is chosen."""
+        self._opened_from: Widget | None = None
+        """The list in which the key of an answer was pressed, to which escape leads back."""
 
     def compose(self) -> ComposeResult:
         yield TopLine("library")
@@ -87,7 +87,8 @@ class LibraryScreen(PlanScreen):
     def on_mount(self) -> None:
         """Read models and machine, and open the model given at the start."""
         self.query_one("#pick").border_subtitle = key_links("y copy · w why · e needs · g GPU · o options")
-        self._pane.border_subtitle = key_links("w more · y copy · esc back")
+        self._pane.border_title = "why"
+        self._pane.border_subtitle = key_links("w more, less · y copy · esc back")
         self.set_focus(self._left.models)
         self.show_status()
         self.read_machine()
@@ -161,69 +162,46 @@ class LibraryScreen(PlanScreen):
         if message.entered and host.opens_quant is not None:
             self._table.wanted, host.opens_quant = host.opens_quant, None
         if self.library.choose(entry, is_planning=self.is_planning):
-            self._planned = None
             self.remove_class("-open")
             self._table.start_over()
             self.replan(begins=entry is not None and (message.entered or not entry.needs_network))
         else:
             self.show_rows()
         if message.entered:
-            self._close()
+            self._close(self._table if entry else self._left.models)
 
     @on(QuantsTable.RowHighlighted, "#quants")
     def _show_chosen(self) -> None:
         """Show the memory and, if there is a pick, the command of the quant at the cursor, which `y` copies."""
         self.query_one(MemoryPanel).shown = self.chosen
         row, picked = self.chosen, None if self.is_planning else self.library.picked
-        command = "" if row is None or picked is None else self._command_of(row)
+        command = self._command_of(self._candidate) if row is None or picked else ""
         if row is not None and command and row is not picked:
             command = f"{row.title}: {command}"
         put(self.query_one("#command", Static), command)
 
-    @on(QuantsTable.RowSelected, "#quants")
-    def _open_plan(self) -> None:
-        """Show the plan of the quant at the cursor."""
-        self._open(self._table.chosen_key)
-
     def action_why(self) -> None:
-        """Show the pick with what is behind it; its quant is at the cursor, for the keys that act on one."""
-        if not (self.library.pick or self._best):
+        """Show why a pick, or more if that is shown; its quant is at the cursor, for the keys that act on one."""
+        if self._pick is None:
             return
+        is_shown = self._pane.display
         self._table.go_to(None if self.library.best is None else self.library.best.name)
-        self._open(None)
-
-    def _open(self, planned: str | None) -> None:
-        self._planned = planned
+        self._opened_from = self.focused
         self.add_class("-open")
-        self._show_answer()
         self.set_focus(self._pane)
         self._pane.scroll_home(animate=False)
+        if is_shown:
+            self._pane.action_more()
 
-    def _close(self) -> None:
-        """Go to the quants, in place of an answer."""
-        self._planned = None
+    def _close(self, focus: Widget | None) -> None:
+        """Go to a list, in place of an answer."""
         self.remove_class("-open")
-        self._show_answer()
-        self.set_focus(self._table if self.library.entry else self._left.models)
+        self.set_focus(focus)
 
     def _show_answer(self) -> None:
-        """Show the plan of the opened quant, or else why a pick; a wider terminal shows both."""
-        library, budget, pane = self.library, self.budget, self._pane
-        pick = library.pick or self._best
-        row = library.rows.get(self._planned or "")
-        pane.border_title = "why" if row is None else Text(f"plan of {row.title}")
-        if budget is None:
-            return
-        if row is not None:
-            pane.show(self._plan_answer(row, budget))
-        else:
-            pane.show(Answer("") if pick is None else _behind(pick, budget))
-
-    def _plan_answer(self, row: QuantRow, budget: Budget) -> Answer:
-        from ggbench.show.plan import plan_answer
-        from ggbench.sizing.plan_record import EnginePlan
-
-        return replace(plan_answer(EnginePlan(budget, (row.plan,), {})), command=self._command_of(row))
+        """Show why a pick; a wide terminal has it beside the quants."""
+        pick, budget = self._pick, self.budget
+        self._pane.show(Answer("") if pick is None or budget is None else _behind(pick, budget))
 
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:
@@ -235,20 +213,34 @@ class LibraryScreen(PlanScreen):
         """Ask in which form to copy what runs the quant at the cursor."""
         from ggbench.tui.screens.pickers import FormPicker
 
-        if (run := self._run_of(self.chosen)) is None:
+        if (run := self._run_of(self._candidate)) is None:
             self.notify("nothing to copy: no quant with a file is at the cursor", severity="warning")
         else:
             self.app.push_screen(FormPicker(run))
 
-    def _run_of(self, row: QuantRow | None) -> RunSettings | None:
-        """Return what runs a quant as planned; None without a file."""
+    @property
+    def _pick(self) -> Pick | None:
+        """The pick of the chosen model or, until one is chosen, among the current models."""
+        return self._best if self.library.entry is None else self.library.pick
+
+    @property
+    def _candidate(self) -> Candidate | None:
+        """The quant at the cursor or, until a model is chosen, the best here."""
+        if self.chosen is not None:
+            return self.chosen.candidate
+        return self._best.recommended if self._best and self.library.entry is None else None
+
+    def _run_of(self, candidate: Candidate | None) -> RunSettings | None:
+        """Return what runs a candidate as planned; None without a file."""
+        if candidate is None or self.budget is None:
+            return None
         from ggbench.decisions.pick.show import settings_of
 
-        return None if row is None or self.budget is None else settings_of(row.candidate, self.budget)
+        return settings_of(candidate, self.budget)
 
-    def _command_of(self, row: QuantRow) -> str:
+    def _command_of(self, candidate: Candidate | None) -> str:
         """Return llama-server's command line; empty without a file."""
-        run = self._run_of(row)
+        run = self._run_of(candidate)
         return "" if run is None else run.commands.llama_server
 
     def action_filter(self) -> None:
@@ -258,7 +250,7 @@ class LibraryScreen(PlanScreen):
     def action_leave(self) -> None:
         """Close the answer, go from the quants to the models, or clear the filter of the models."""
         if self.focused is self._pane:
-            self._close()
+            self._close(self._opened_from)
             return
         if self._left.has_focus_within:
             self._left.input.clear()
@@ -321,18 +313,15 @@ class LibraryScreen(PlanScreen):
         pick.border_title = Text(f"pick{of_model} for {needs_in_brief(library.all_needs, n_ctx_train)}")
         is_planning = self.is_planning or self.planner is None
         self._table.border_title = Text(library.status(is_planning=is_planning))
-        if library.entry is None:
-            answer = pick_in_brief(self._best) or _FIRST_STEP
-        else:
-            answer = "planning…" if is_planning else pick_in_brief(library.pick)
-        put(self.query_one("#answer", Static), answer)
+        answer = pick_in_brief(self._pick) or ("" if library.entry else _FIRST_STEP)
+        put(self.query_one("#answer", Static), "planning…" if library.entry and is_planning else answer)
         self._show_chosen()
         problems = (self.problems[task] for task in _TASKS if task in self.problems)
         self.query_one(StatusMessage).show(next(problems, None))
 
 
 def _behind(pick: Pick, budget: Budget) -> Answer:
-    """Return a pick's alternatives with the reasons, without what the panel above says."""
+    """Return the reasons of a pick and, of several models, its alternatives, without what the other panels show."""
     from ggbench.decisions.pick.sentences import is_runnable
     from ggbench.decisions.pick.show import pick_answer, settings_of
 
@@ -340,4 +329,5 @@ def _behind(pick: Pick, budget: Budget) -> Answer:
     run = None if best is None else settings_of(best, budget)
     answer = pick_answer(pick, budget, None if run is None else run.commands)
     reasons, *rest = answer.why
-    return replace(answer, text="", command="", parts=(*answer.parts, reasons), why=rest)
+    parts = answer.parts if pick.has_rivals else ()
+    return replace(answer, text="", command="", parts=(*parts, reasons), why=rest)

@@ -25,7 +25,7 @@ from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.widgets.bars import key_links, machine_text
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
-_TYPED = "typed"
+_TYPED, _HERE = "typed", "this machine"
 
 
 def _described(text: str) -> BudgetOptions:
@@ -104,7 +104,7 @@ class MemoryPicker(Dialog[BudgetOptions | None]):
 
     @on(Input.Changed)
     def _show(self) -> None:
-        """Show the typed memory and the cards that match every word; without a word this machine and all cards."""
+        """Show this machine, the typed memory and the cards that match every word."""
         options = self.query_one(OptionList)
         options.clear_options()
         options.add_options([*self._matching(self._text)])
@@ -113,8 +113,8 @@ class MemoryPicker(Dialog[BudgetOptions | None]):
     def _matching(self, text: str) -> Iterator[Option]:
         """Yield what the text names, or why it names nothing."""
         listed = [device for device in known_devices() if has_words(_searched(device), text)]
-        if not text:
-            yield Option("this machine")
+        if has_words(_HERE, text):
+            yield Option(_HERE)
         else:
             try:
                 (typed,) = machine_budgets(_described(text), LlamaConfig())

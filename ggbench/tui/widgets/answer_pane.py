@@ -37,6 +37,9 @@ class AnswerPane(VerticalScroll, can_focus=True):
         self.query_one(Static).update(self._shown)
 
     def action_more(self) -> None:
+        """Show what is behind the answer, from its first line, or the answer alone."""
+        end = self.query_one(Static).size.height
         self._has_more = not self._has_more
         self.screen.set_class(self._has_more, "-more")
         self.show(self.answer)
+        self.call_after_refresh(self.scroll_to, y=self._has_more * end, animate=False)

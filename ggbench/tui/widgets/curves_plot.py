@@ -48,14 +48,17 @@ class CurvesPlot(Widget):
         self._ends: View = (0.0, 1.0)
 
     def show(self, figures: Sequence[LineChart]) -> None:
-        """Draw the chosen one of these figures; a zoom stays until another is drawn, or moves with the newest x."""
+        """Draw the chosen one of these figures; a zoom stays until another or a new run is drawn, or moves with the
+        newest x.
+        """
         before, newest, view = self.figure.key, self._newest, self.view
         self.figures = tuple(figures)
         if view is not None and view[1] == newest:
             view = view[0] + self._newest - newest, self._newest
         keys = "+ - zoom · ← → move · 0 all"
         self.border_subtitle = key_links(f"v next · {keys}" if len(figures) > 1 else keys)
-        self._zoom_to(view if self.figure.key == before else None)
+        is_same = self.figure.key == before and self._newest >= newest
+        self._zoom_to(view if is_same else None)
 
     def action_show_next(self) -> None:
         if self.figures:
@@ -67,10 +70,11 @@ class CurvesPlot(Widget):
         self._zoom_to(None)
 
     def action_zoom(self, factor: float) -> None:
-        """Scale the x axis around its middle or, while more is to come, up to the newest."""
-        low, high = self.view or self._ends
+        """Scale the x axis around its middle or, while more is to come, what is there up to the newest."""
+        is_live = self.figure.x_end is not None
+        low, high = self._ends[0], self._newest if is_live else self._ends[1]
         width = factor * (high - low)
-        end = (low + high + width) / 2 if self.figure.x_end is None else self._newest
+        end = high if is_live else (low + high + width) / 2
         self._zoom_to((end - width, end))
 
     def action_pan(self, share: float) -> None:
@@ -84,9 +88,9 @@ class CurvesPlot(Widget):
         shown = figure if view is None else _within(figure, *view)
         x, y = axes_of(shown, _TICKS)
         low, high = view or (x.low, x.high)
-        self._ends = max(low, x.low) if high == self._newest else low, high
+        self._ends = max(low, min(x.low, high - 1)) if high == self._newest else low, high
         self._drawn = replace(figure, ends=(self._ends, (y.low, y.high)))
-        title = figure.y_title
+        title = figure.y_title + " · zoomed" * (view is not None)
         steps = (one.y for one in shown.curves if one.error is None and not one.dimmed)
         if n_slower := sum(int((each > y.high).sum()) for each in steps):
             title += f" · ▲ {format_count(n_slower)} slower"

@@ -20,7 +20,7 @@ from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem
 from ggbench.tui.widgets.bars import key_links
 from ggbench.tui.work_queue import GLYPHS, Item, PullItem, WorkItem, WorkState
-from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_percent
+from ggbench.units import counted, format_bytes, format_duration, format_ms, format_percent
 
 if TYPE_CHECKING:
     from ggbench.machine.records import GpuReading, MachineReading
@@ -129,10 +129,6 @@ def number_lines(live: LiveJob, item: QueueItem) -> list[str]:
         lines += textwrap.wrap(sanitize(point), _WIDTH)[:_MOST_DETAILS]
     if live.reading is not None and not state.is_over:
         lines += ["", *_gauge_lines(live.reading)]
-    # a search continues after the first context found
-    memory = live.memory if item.run is None else item.run.memory
-    if memory is not None and memory.n_ctx is not None:
-        lines += ["", f"n_ctx {format_count(memory.n_ctx)}"]
     return [shorten(line, _WIDTH) for line in lines]
 
 
@@ -142,8 +138,7 @@ def _progress_lines(live: LiveJob) -> Iterator[str]:
         full = round(share * _BAR_WIDTH)
         yield f"{'━' * full}{'╌' * (_BAR_WIDTH - full)} {share:>4.0%}"
     if working is None and live.n_done:
-        of_all = f" of {format_count(live.n_total)}" if live.n_total else ""
-        yield f"{format_count(live.n_done)}{of_all} tokens"
+        yield counted(live.n_done, "step")
     if working is not None and working.is_bytes and working.done is not None:
         yield f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
     if live.pace.left_s is not None:

@@ -108,13 +108,13 @@ class QuantsTable(FigureTable["QuantRow"]):
     """Rows keep their place until the pick is made. The cursor follows the pick until it is moved, then its quant."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "Plan", tooltip="Show the plan of the quant"),
+        Binding("enter", "screen.measure"),
         Binding("left", "screen.leave"),
     ]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.border_subtitle = key_links("⏎ plan · ␣ mark · b measure · p pull")
+        self.border_subtitle = key_links("␣ mark · b measure · p pull")
         self._library = Library()
         self._kept: str | None = None
         """The quant at the cursor, also while its row is away."""
