@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.fields import config_options
 from ggbench.show import FITS_NOT
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry
@@ -157,8 +156,7 @@ class Library:
         elif entry.needs_network and not self.rows:
             state = "enter: its quants"
         marked = f"{format_count(n_marked)} marked" if n_marked else ""
-        options = sanitize(" ".join(config_options(self.options)))
-        return " · ".join(filter(None, (entry.title, state, marked, options)))
+        return " · ".join(filter(None, (entry.title, state, marked)))
 
     def row_of(self, candidate: Candidate) -> QuantRow:
         from ggbench.tui.quant_rows import QuantRow

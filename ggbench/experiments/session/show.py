@@ -14,7 +14,7 @@ from ggbench.record import Record
 from ggbench.runs.run import Run
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
-from ggbench.show.figure import Figure, member, reader
+from ggbench.show.figure import Figure, facts_of, member, reader
 from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, memory_metric
 from ggbench.show.names import row_labels, run_name, twin_notes
@@ -94,7 +94,7 @@ class SessionPresenter(Presenter):
         if not found.turns or not isinstance(settings, SessionSettings):
             return ""
         name = f"{settings.name} session" if settings.workload in known_sessions() else "session"
-        times = {each.key: each.text(run) for each in (_TIME, _LAST, _P50, _P95)}
+        times = {each.key: each.text(run) for each in (_TIME, _LAST)}
         key = "takes" if run.is_complete else "took"
         return say(f"session.{key}", name=name, done=len(found.turns), turns=len(settings.turns), **times)
 
@@ -119,7 +119,8 @@ class SessionPresenter(Presenter):
         command = f"ggbench results show {run.run_id} --plot" if run.run_id and found.turns else ""
         rows = [_Row(*each) for each in enumerate(found.turns, 1)]
         notes = [*_reread(rows), *twin_notes([run.subject])]
-        about = [("workload", getattr(run.head.settings, "workload", "")), *serving_facts(run)]
+        workload = getattr(run.head.settings, "workload", "")
+        about = [("workload", workload), *facts_of((_P50, _P95), run), *serving_facts(run)]
         why: list[Part] = [Facts(about), Table(_TURNS, rows, "Turns")]
         named = f"{run_name(run)}: {text}."
         return run_answer(

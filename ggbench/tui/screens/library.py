@@ -16,7 +16,9 @@ from textual.widgets import Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.errors import GgbenchError
+from ggbench.fields import config_options
 from ggbench.show.answer import Answer
+from ggbench.text import sanitize
 from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import pick_in_brief, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, best_models, list_models
@@ -168,7 +170,7 @@ class LibraryScreen(PlanScreen):
         else:
             self.show_rows()
         if message.entered:
-            self._close(self._table if entry else self._left.models)
+            self._close(self._table)
 
     @on(QuantsTable.RowHighlighted, "#quants")
     def _show_chosen(self) -> None:
@@ -185,7 +187,7 @@ class LibraryScreen(PlanScreen):
         if self._pick is None:
             return
         is_shown = self._pane.display
-        self._table.go_to(None if self.library.best is None else self.library.best.name)
+        self._table.go_to(getattr(self.library.best, "name", None))
         self._opened_from = self.focused
         self.add_class("-open")
         self.set_focus(self._pane)
@@ -228,7 +230,7 @@ class LibraryScreen(PlanScreen):
         """The quant at the cursor or, until a model is chosen, the best here."""
         if self.chosen is not None:
             return self.chosen.candidate
-        return self._best.recommended if self._best and self.library.entry is None else None
+        return None if self._pick is None else self._pick.recommended
 
     def _run_of(self, candidate: Candidate | None) -> RunSettings | None:
         """Return what runs a candidate as planned; None without a file."""
@@ -310,7 +312,9 @@ class LibraryScreen(PlanScreen):
         library, pick = self.library, self.query_one("#pick")
         of_model = "" if library.entry is None else f" of {library.entry.title}"
         n_ctx_train = None if library.best is None else library.best.plan.n_ctx_train
-        pick.border_title = Text(f"pick{of_model} for {needs_in_brief(library.all_needs, n_ctx_train)}")
+        needs = needs_in_brief(library.all_needs, n_ctx_train)
+        options = sanitize(" ".join(("", *config_options(library.options))))
+        pick.border_title = Text(f"pick{of_model} for {needs}{options}")
         is_planning = self.is_planning or self.planner is None
         self._table.border_title = Text(library.status(is_planning=is_planning))
         answer = pick_in_brief(self._pick) or ("" if library.entry else _FIRST_STEP)
