@@ -245,7 +245,7 @@ def test_settings_that_make_no_run_are_explained() -> None:
 
 
 def test_samples_that_are_not_read_to_their_end_are_given_up_quietly(tmp_path: Path) -> None:
-    """As by an export to a disk that is full: the store is closed first."""
+    """An export to a disk that is full: the store is closed first."""
     with Store.open(tmp_path / "results.sqlite") as store:
         chunks = store.load_chunks(put_run(store, start()))
         next(chunks)
