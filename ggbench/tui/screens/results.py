@@ -53,7 +53,10 @@ class OpenedRuns(Vertical):
         self._figures = saved_figures([saved[column[0].run_id] for column in columns])
         if len(runs) == 1:
             run = runs[0].run
-            self.answer: Answer = replace(presenter_of(run.head.kind).details(run), command="")
+            details = presenter_of(run.head.kind).details(run)
+            self.answer: Answer = replace(
+                details, command="", notes=details.notes[:-1]
+            )  # the last is its number
             self._title = (
                 f"run {run.run_id} · {run.head.kind} · {run.head.started_at[:16].replace('T', ' ')} UTC"
             )
@@ -146,9 +149,8 @@ class ResultsScreen(TaskScreen, PlotScreen):
 
     def action_compare(self) -> None:
         """Compare the marked runs or, if none is, those that were measured again."""
-        table = self._table
-        compared = table.those(table.marks or self._measured_again)
-        over = [run.run_id for run in compared if run.stored.state != RUNNING]
+        listed = self._table.those(self._table.marks or self._measured_again)
+        over = [run.run_id for run in listed if run.stored.state != RUNNING]
         if len(over) < 2:
             self._say("Mark two or more finished runs with space, then press c.")
         else:
@@ -176,7 +178,7 @@ class ResultsScreen(TaskScreen, PlotScreen):
                     path = save_report(saved_runs(store, run_ids), Path.cwd())
             yield f"Saved {path}"
 
-        if runs and (before is None or before.is_finished):
+        if runs and getattr(before, "is_finished", True):
             self.perform("save", saved, self._say)
 
     def action_delete(self) -> None:
