@@ -258,13 +258,16 @@ class PlanScreen(TaskScreen):
                 yield store
 
     def action_measure(self) -> None:
-        """Ask what to measure of the selection."""
+        """Ask what to measure of the selection; plan again a model whose quants could not be listed."""
         from ggbench.tui.screens.measure import Chosen, MeasureDialog
 
         library = self.library
         selection, entry = library.selection(self.chosen), library.entry
         if selection is None or entry is None:
-            self.notify("nothing to measure: choose a model and one of its quants", severity="warning")
+            if entry is not None and "plan" in self.problems:
+                self.replan()
+            else:
+                self.notify("nothing to measure: choose a model and one of its quants", severity="warning")
             return
         names = selection[1]
         title = f"{names[0] if len(names) == 1 else counted(len(names), 'quant')} of {entry.title}"
