@@ -348,6 +348,7 @@ def test_quants_that_could_not_be_listed_are_listed_again(app: App, drive: Drive
         screen = app.screen
         assert isinstance(screen, LibraryScreen)
         screen.library.forget()
+        screen.show_rows()
         screen.problems["plan"] = NetworkError("no network")
         await press(app, pilot, "b")
         assert screen.library.rows
