@@ -15,7 +15,7 @@ from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import check
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, NetworkError, StoreError
+from ggbench.errors import BadFile, StoreError
 from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel
 from ggbench.runs.experiment import Job
@@ -338,21 +338,6 @@ def test_a_measurement_of_nothing_says_so(app: App, drive: Drive) -> None:
         await press(app, pilot, "home", "b")
         assert "nothing to measure" in said(app)
         assert not app.screen.is_modal
-
-    drive(app, steps)
-
-
-def test_quants_that_could_not_be_listed_are_listed_again(app: App, drive: Drive) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        await choose(app, pilot, "small-0.6b")
-        screen = app.screen
-        assert isinstance(screen, LibraryScreen)
-        screen.library.forget()
-        screen.show_rows()
-        screen.problems["plan"] = NetworkError("no network")
-        await press(app, pilot, "b")
-        assert screen.library.rows
-        assert "nothing to measure" not in said(app)
 
     drive(app, steps)
 

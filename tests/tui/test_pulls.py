@@ -148,7 +148,7 @@ def online(services: Services, hub: TestHub, planner: FakePlanner, monkeypatch: 
     return msgspec.structs.replace(services, hub=HubAccess.from_environment(), local_models=find_local_models)
 
 
-async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
+async def find(app: GgbenchApp, pilot: Page, text: str, opens: str = "enter") -> str:
     """Search the Hub for a name that no local model has, and choose the first result."""
     await press(app, pilot, "slash", *text, "enter")
     models = app.screen.query_one(ModelTree)
@@ -157,7 +157,7 @@ async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
     n_pulls = len(app.pull_queue.items)
     assert "enter: its quants" in await see(app, pilot, "p")  # and not those of the model before
     assert len(app.pull_queue.items) == n_pulls
-    return await see(app, pilot, "enter")
+    return await see(app, pilot, opens)
 
 
 def test_a_repo_is_found_pulled_and_then_on_this_disk(
@@ -185,6 +185,18 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
     target = resolve(parse_model("maker/tiny-gguf", "q8_0"), hub=msgspec.structs.replace(online.hub, offline=True))[0]
     assert target.path is not None
     assert target.path.stat().st_size == tiny_twin.stat().st_size
+
+
+def test_the_key_that_measures_lists_the_quants_of_a_repo_first(
+    online: Services, hub: TestHub, tiny_twin: Path, drive: Drive
+) -> None:
+    hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        shown = await find(app, pilot, "tiny", "b")
+        assert "maker/tiny-gguf · 1 quant" in shown
+
+    drive(GgbenchApp(online), steps, (160, 40))
 
 
 @pytest.mark.parametrize("text", ["maker/tiny-gguf", "https://huggingface.co/maker/tiny-gguf/tree/main"])

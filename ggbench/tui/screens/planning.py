@@ -258,13 +258,13 @@ class PlanScreen(TaskScreen):
                 yield store
 
     def action_measure(self) -> None:
-        """Ask what to measure of the selection; plan again a model whose quants could not be listed."""
+        """Ask what to measure of the selection; list those of a model on the Hub first."""
         from ggbench.tui.screens.measure import Chosen, MeasureDialog
 
         library = self.library
         selection, entry = library.selection(self.chosen), library.entry
         if selection is None or entry is None:
-            if entry is not None and "plan" in self.problems:
+            if entry is not None and entry.needs_network and not self.is_planning:
                 self.replan()
             else:
                 self.notify("nothing to measure: choose a model and one of its quants", severity="warning")
